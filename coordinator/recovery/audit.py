@@ -108,7 +108,7 @@ class AuditResult:
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
     not_checked: Mapping[str, str]
-    answer: Verdict
+    verdict: Verdict
     missed: Collection[str] = ()
 
     @property
@@ -130,8 +130,8 @@ class AuditResult:
         return EXIT_WARNINGS if self.counts[Severity.WARNING] or self.missed else EXIT_CLEAN
 
     @property
-    def verdict(self) -> str:
-        """The number of findings and the missed checks as one line."""
+    def summary_line(self) -> str:
+        """The number of findings, and the requested checks that failed, as one line."""
         severities = [each for each in (Severity.CRITICAL, Severity.WARNING) if self.counts[each]]
         found = ", ".join(f"{self.counts[each]} {each.value}" for each in severities)
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
@@ -222,13 +222,13 @@ def _make_result(
     servers = log.plan.facts.get("bootstrap_servers", "")
     topics = {row["topic_id"]: row["name"] for row in log.rows(TOPICS_OUTPUT)}
     context = AuditContext(source.text, servers, options.copy, topics, read is None)
-    answer = _verdict(log, table.to_pylist(), output_rows(external, DIFFERENT_OUTPUT), context)
+    verdict = _make_verdict(log, table.to_pylist(), output_rows(external, DIFFERENT_OUTPUT), context)
     run_before = None if options.baseline is None else options.baseline.run_id
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
         states=sum_totals(totals, "states"),
-        **_describe_findings(table, answer),
+        **_describe_findings(table, verdict),
         not_checked=not_checked,
         limits=options.limits._asdict(),
         state_batches=sum_totals(totals, "state_batches"),
@@ -238,7 +238,7 @@ def _make_result(
     manifest["next_baseline"] = run_before if keeps_baseline else manifest["run_id"]
     range_rows = pa.Table.from_pylist(ranges, RANGES)
     stored = store_results(folder, log, {"findings": table, "ranges": range_rows}, manifest)
-    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, missed)
+    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, verdict, missed)
 
 
 def _not_checked(
@@ -282,18 +282,18 @@ def _findings_of_log(log: LogReadResult, limits: Limits) -> list[Finding]:
     return found
 
 
-def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
+def _describe_findings(table: pa.Table, verdict: Verdict) -> dict[str, Any]:
     """Return the manifest entries that summarise the findings and the verdict."""
     counts = Counter(table.column("severity").to_pylist())
     return {
         "findings": {severity.value: counts[severity.value] for severity in SEVERITIES},
         "checks": sorted(set(table.column("check").to_pylist())),
-        "answer": answer.headline,
-        "groups": {status.name.lower(): count for status, count in answer.counts.items()},
+        "answer": verdict.headline,
+        "groups": {status.name.lower(): count for status, count in verdict.counts.items()},
     }
 
 
-def _verdict(
+def _make_verdict(
     log: LogReadResult,
     findings: Sequence[Mapping[str, Any]],
     external_states: Sequence[Mapping[str, Any]],

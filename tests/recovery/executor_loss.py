@@ -99,7 +99,7 @@ def audit_job(engine: Engine, source: Source, folder: Path) -> Any:
     options = AuditOptions(state_partitions=5, to=to, baseline=Baseline.read(earlier))
     found = audit(engine, source, options)
     return {
-        "answer": found.answer.headline,
+        "answer": found.verdict.headline,
         "findings": found.findings.to_pylist(),
         "records": found.manifest["totals"]["records"],
         "states": comparable_rows(sort_by_key(found.states.to_pylist())),

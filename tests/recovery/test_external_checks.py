@@ -183,7 +183,7 @@ def test_x3_state_of_earlier_audit_is_missing(
     )
     found = audit_segments(folder, options)
     assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
-    assert audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS)).verdict == "clean"
+    assert audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS)).summary_line == "clean"
 
 
 def test_x3_deleted_or_updated_state_is_not_missing(old_audit: AuditResult, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_x3_deleted_or_updated_state_is_not_missing(old_audit: AuditResult, tmp_
     options = AuditOptions(
         limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
     )
-    assert audit_segments(write_log(tmp_path / "now", log), options).verdict == "clean"
+    assert audit_segments(write_log(tmp_path / "now", log), options).summary_line == "clean"
 
 
 def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult, tmp_path: Path) -> None:
@@ -257,11 +257,11 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
 
     options = AuditOptions(limits=CLEAN_LIMITS, external=[UnreachableCheck(("X2", "X5"))])
     found = audit_segments(tmp_path / "before", options)
-    assert found.verdict == "clean"
+    assert found.summary_line == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
     # If the user requested the check, the audit reports it as not checked.
     requested = UnreachableCheck(("X1",), is_requested=True)
     found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=[requested]))
-    assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)
+    assert (found.summary_line, found.exit_code) == ("clean; not checked: X1", 1)
     assert found.not_checked["X1"] == "nobody answers"

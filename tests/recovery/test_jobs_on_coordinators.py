@@ -131,7 +131,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     assert (found.compared, found.equal, found.different, found.unknown) == (15, 15, [], {})
     options = AuditOptions(external=[LiveCheck(source, live)])
     checked = audit(LOCAL, source, options)
-    assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
+    assert (checked.summary_line, checked.findings.to_pylist()) == ("clean", [])
     for key in KEYS[:2]:
         check_history(journal, source, key, offset=13)
     # The command of docs/recovery.md.
@@ -203,7 +203,7 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     report = json.loads(done.out)
     assert (report["verified"], report["counts"], report["differences"]) == (True, {"copy": 15}, [])
     moved = audit(LOCAL, JournalSource(str(target)), AuditOptions())
-    assert (moved.verdict, len(moved.states)) == ("clean", 15)
+    assert (moved.summary_line, len(moved.states)) == ("clean", 15)
     assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
         moved.states.column("state_partition").to_pylist()
     )

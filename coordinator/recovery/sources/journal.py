@@ -28,10 +28,10 @@ from coordinator.recovery.sources.base import (
     run_coroutine_on_thread,
 )
 from coordinator.recovery.sources.salvage import (
+    JournalSegmentFile,
     SalvagedJournal,
     SalvagedSegment,
     SegmentExtent,
-    SegmentFile,
     salvage,
     torn_tail_note,
 )
@@ -100,7 +100,7 @@ class JournalSource:
             number = segment_number(path.name)
             if number is not None:
                 data = path.read_bytes()
-                files.append(SegmentFile(path.name, number, _read_header(data), memoryview(data)))
+                files.append(JournalSegmentFile(path.name, number, _read_header(data), memoryview(data)))
         counts = [len(each.header.end_offsets) for each in files if each.header is not None]
         if not counts:
             raise damage
