@@ -62,13 +62,13 @@ def journal_source(tmp_path: Path) -> JournalSource:
 
 
 def append_records(journal: JournalSource, state_partition: int, count: int) -> None:
-    async def main() -> None:
+    async def append_to_journal() -> None:
         log = open_journal(Path(journal.folder))
         await log.open()
         await append_durably(log, state_partition, make_varied_records(count, seed=5))
         await log.close()
 
-    asyncio.run(main())
+    asyncio.run(append_to_journal())
 
 
 @pytest.fixture

@@ -83,20 +83,24 @@ def test_archive_metrics_show_lag_and_lost_records(tmp_path: Path) -> None:
     log, folder = GrowingPartition(tmp_path / "disk"), tmp_path / "archive"
     metrics = ArchiveMetrics(lambda: 7)
 
-    def value(name: str, **labels: str) -> float | None:
+    def metric_value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"share_coordinator_archive_{name}", labels)
 
     log.append_records(100)
     metrics.record_run([archive(log.source, folder)], duration_s=1.0, now_ms=3_000)
-    assert (value("records_total"), value("lost_records_total"), value("lag_records")) == (100, 0, 7)
+    assert (
+        metric_value("records_total"),
+        metric_value("lost_records_total"),
+        metric_value("lag_records"),
+    ) == (100, 0, 7)
     for _ in range(2):
         log.append_records(100)
     log.prune()
     metrics.record_run([archive(log.source, folder)], duration_s=2.0, now_ms=5_000)
-    assert (value("records_total"), value("lost_records_total")) == (200, 100)
+    assert (metric_value("records_total"), metric_value("lost_records_total")) == (200, 100)
     metrics.record_run(None, duration_s=2.0, now_ms=9_000)
-    runs = [value("runs_total", result=result) for result in ("whole", "incomplete", "failed")]
-    assert (runs, value("last_success_timestamp_seconds")) == ([1, 1, 1], 5)
+    runs = [metric_value("runs_total", result=result) for result in ("whole", "incomplete", "failed")]
+    assert (runs, metric_value("last_success_timestamp_seconds")) == ([1, 1, 1], 5)
 
 
 def test_lag_is_the_number_of_records_that_the_archive_lacks(tmp_path: Path) -> None:

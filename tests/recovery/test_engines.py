@@ -281,7 +281,7 @@ def test_unknown_engine_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "cause"),
     [
         ("An error occurred while calling None.x.\n: java.lang.E: no disk\n\tat y", "java.lang.E: no disk"),
         (
@@ -297,8 +297,8 @@ def test_unknown_engine_is_refused() -> None:
         ("", "ValueError"),
     ],
 )
-def test_cause_of_failed_spark_start_is_one_line(said: str, told: str) -> None:
-    assert spark_session.format_start_error(ValueError(said)) == told
+def test_cause_of_failed_spark_start_is_one_line(message: str, cause: str) -> None:
+    assert spark_session.format_start_error(ValueError(message)) == cause
 
 
 def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def run_coordinator(
 def send_random_requests(port: int, seed: int = 1) -> None:
     """Initialize, read and write each share-partition like its leader; delete the last share-partition."""
 
-    async def main() -> None:
+    async def send_requests() -> None:
         random = Random(seed)
         async with ShareCoordinatorClient(f"127.0.0.1:{port}", retry=RETRY) as client:
             for key in KEYS:
@@ -98,13 +98,13 @@ def send_random_requests(port: int, seed: int = 1) -> None:
                     )
             await client.delete(KEYS[-1])
 
-    asyncio.run(main())
+    asyncio.run(send_requests())
 
 
 def read_all_states(port: int) -> Answers:
     """Read all states."""
 
-    async def main() -> Answers:
+    async def read_states() -> Answers:
         found = {}
         async with ShareCoordinatorClient(f"127.0.0.1:{port}", retry=RETRY) as client:
             for key in KEYS[:-1]:
@@ -112,7 +112,7 @@ def read_all_states(port: int) -> Answers:
                 found[key] = (summary, (await client.read(key, summary.leader_epoch)).batches)
         return found
 
-    return asyncio.run(main())
+    return asyncio.run(read_states())
 
 
 @pytest.fixture
