@@ -256,7 +256,7 @@ def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Rec
                 if _record_digest(records, 0) != digests[number]:
                     return msgspec.structs.replace(copied, replaced=(number, end - 1))
                 is_verified = True
-            new_records = records.between(end, END)
+            new_records = records.select_offsets(end, END)
             if len(new_records):
                 copied.last[number] = (int(new_records.log_offset[-1]), _record_digest(new_records, -1))
                 writer.add_records(new_records)

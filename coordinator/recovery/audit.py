@@ -181,12 +181,12 @@ def _make_observers(
         options.limits,
         options.state_partitions or count_state_partitions(plan.starts),
         dict(plan.starts),
-        (*tasks, *_comparisons(options, plan)),
+        (*tasks, *_make_comparison_tasks(options, plan)),
     )
     return partial(PartitionAudit, settings)
 
 
-def _comparisons(options: AuditOptions, plan: ReadPlan) -> list[StateTask]:
+def _make_comparison_tasks(options: AuditOptions, plan: ReadPlan) -> list[StateTask]:
     """Return the tasks that compare the states with other systems."""
     tasks = [task for check in options.external if (task := check.task(plan)) is not None]
     if options.baseline is not None:
@@ -215,7 +215,7 @@ def _make_result(
     found += check_partition_stats(partitions, options.limits)
     found = [each for each in found if each.check not in failed]
     table = findings_table([*found, *map(finding_from_row, output_rows(external, FINDINGS_OUTPUT))])
-    not_checked = _not_checked(read, options, failed)
+    not_checked = _reasons_not_checked(read, options, failed)
     missed = [
         name for check in options.external if check.is_requested for name in check.checks if name in failed
     ]
@@ -241,7 +241,7 @@ def _make_result(
     return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, verdict, missed)
 
 
-def _not_checked(
+def _reasons_not_checked(
     log: LogReadResult | None, options: AuditOptions, external: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the reason for each check that was not made."""
@@ -257,7 +257,7 @@ def _not_checked(
 
 def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
     """Compare the state partitions that have no records any more with other systems, in this process."""
-    tasks = _comparisons(options, log.plan)
+    tasks = _make_comparison_tasks(options, log.plan)
     wanted: set[int] = set()
     if options.baseline is not None and tasks:
         wanted = {*options.baseline.state_partitions} - {row["state_partition"] for row in log.ranges}

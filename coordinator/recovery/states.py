@@ -174,10 +174,10 @@ def fold(rows: StateRows, group: Ints | None = None) -> StateRows:
     present = np.zeros(int(of_row.max()) + 1, np.bool_)
     present[of_row] = True
     number = np.cumsum(present) - 1
-    return _Fold(rows, number[of_row], int(number[-1]) + 1).result()
+    return _GroupFold(rows, number[of_row], int(number[-1]) + 1).result()
 
 
-class _Fold:
+class _GroupFold:
     """Folds the rows of each group to one row; `group` has the group number of each row."""
 
     def __init__(self, rows: StateRows, group: Ints, groups: int) -> None:

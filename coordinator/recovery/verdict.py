@@ -47,7 +47,7 @@ class LogCopy(NamedTuple):
     starts: Mapping[int, int]
     ends: Mapping[int, int]
 
-    def holds(self, state_partition: int, first: int, last: int) -> bool:
+    def contains_offsets(self, state_partition: int, first: int, last: int) -> bool:
         """Return whether the archive has these log offsets; if `first` is -1, the state partition."""
         if state_partition not in self.ends:
             return False
@@ -217,7 +217,7 @@ def _classify_finding(
     first, last = finding["log_offset"], finding["last_log_offset"]
     status, recover_from, cut = RecoveryStatus.SUSPECT, "", None
     if effect is FindingEffect.MISSING:
-        if context.copy is not None and context.copy.holds(state_partition, first, last):
+        if context.copy is not None and context.copy.contains_offsets(state_partition, first, last):
             status, recover_from = RecoveryStatus.RECOVERABLE, context.copy.text
         elif finding["group_id"] is not None:
             status = RecoveryStatus.LOST

@@ -47,7 +47,7 @@ class WrittenRecord:
     owner_epoch: int | None = None
     spoilt: bool = False
 
-    def stored(self) -> bytes:
+    def encode_as_batch(self) -> bytes:
         """Encode the record as a batch."""
         headers = () if self.owner_epoch is None else owner_epoch_headers(self.owner_epoch)
         data = bytearray(
@@ -226,7 +226,7 @@ def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
         inner = folder / f"{topic}-{number}"
         inner.mkdir(parents=True, exist_ok=True)
         first = records[0].log_offset if records else 0
-        (inner / f"{first:020}.log").write_bytes(b"".join(each.stored() for each in records))
+        (inner / f"{first:020}.log").write_bytes(b"".join(each.encode_as_batch() for each in records))
     return folder
 
 

@@ -274,9 +274,9 @@ def test_records_pruned_after_planning_are_skipped(
 
     def read_pruned(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
         if wanted.start < 120:
-            yield whole.between(wanted.start, 60)
+            yield whole.select_offsets(wanted.start, 60)
             raise PrunedError(0, 120)
-        yield whole.between(wanted.start, wanted.end)
+        yield whole.select_offsets(wanted.start, wanted.end)
 
     monkeypatch.setattr(JournalSource, "read", read_pruned)
     partition.value = log_range

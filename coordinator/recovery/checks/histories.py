@@ -145,7 +145,7 @@ class HistoryCheck:
         self._check_adjacent_records()
         self._check_runs()
         self._check_snapshots()
-        return self._fold()
+        return self._fold_to_states()
 
     def check_end(self, rows: StateRows) -> None:
         """Check the states after the last record: K1 and K9."""
@@ -320,7 +320,7 @@ class HistoryCheck:
                 evidence[row] = f"{missing} is in it, but it should only renew what was known"
         self._flag("K8", _C, np.array(list(evidence), np.int64), evidence.__getitem__)
 
-    def _fold(self) -> StateRows:
+    def _fold_to_states(self) -> StateRows:
         """Return one row for each share-partition, with the values that later checks need."""
         rows = self._rows
         deleted = self._latest_row((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)

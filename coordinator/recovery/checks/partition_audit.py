@@ -99,7 +99,7 @@ class PartitionAudit:
             right = routed_to(identity_to_key(identity), count)
             if right != self._scan.state_partition:
                 place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
-                evidence = f"its place is state partition {right} of {count}"
+                evidence = f"its hash selects state partition {right} of {count}"
                 self._found.add(
                     Finding(
                         *("R8", Severity.CRITICAL, self._scan.state_partition, identity, *place),

@@ -228,7 +228,7 @@ class ArchiveSource:
             if end <= log_range.start or start >= log_range.end:
                 continue
             for records in read_row_group(folder, name, row_group, log_range.state_partition):
-                within = records.between(log_range.start, log_range.end)
+                within = records.select_offsets(log_range.start, log_range.end)
                 if len(within):
                     yield within
 

@@ -212,7 +212,7 @@ def _parse_batches(
     damage: LogDamaged | None = None
     for state_partition, batches in waiting.items():
         found = parse_readable(state_partition, b"".join(batches))
-        records = found.records.between(starts[state_partition], ends[state_partition])
+        records = found.records.select_offsets(starts[state_partition], ends[state_partition])
         if len(records):
             yield records
         is_past = found.records.reaches(ends[state_partition])
