@@ -85,7 +85,9 @@ class SimulatedLeader:
         """Deliver some records, and return the write for the acknowledged records."""
         begin, self.next_offset = self.next_offset, self.next_offset + random.randrange(6)
         waiting = [
-            offset for offset in range(self.start_offset, self.next_offset) if self._is_due(offset, begin)
+            offset
+            for offset in range(self.start_offset, self.next_offset)
+            if self._is_deliverable(offset, begin)
         ]
         settled = {}
         for offset in random.sample(waiting, min(len(waiting), random.randrange(1, 6))):
@@ -108,7 +110,7 @@ class SimulatedLeader:
             complete_count=sum(state in (2, 4) for state, _ in self.outcome.values()),
         )
 
-    def _is_due(self, offset: int, begin: int) -> bool:
+    def _is_deliverable(self, offset: int, begin: int) -> bool:
         return offset >= begin or self.outcome.get(offset, (0, 0))[0] == 0
 
     def initialize_request(self, state_epoch: int, start_offset: int) -> Any:

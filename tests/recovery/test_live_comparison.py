@@ -150,16 +150,16 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
     batches = encode_batches([encode_record(StateRecord(key, value)) for value in values], size=1)
     log, copied = SegmentSource(str(tmp_path)), tmp_path / "archive"
 
-    def copy(count: int) -> None:
+    def archive_first_batches(count: int) -> None:
         write_segments(tmp_path / f"{TOPIC}-0", batches[:count])
         archive(log, copied)
 
-    copy(4)
+    archive_first_batches(4)
     checkpoint_states(LOCAL, copied, interval_ms=1, now_ms=0)
     (row,) = rebuild(LOCAL, log).states.to_pylist()
 
     def copy_and_answer() -> dict[SharePartitionKey, LiveState]:
-        copy(6)
+        archive_first_batches(6)
         return {key: make_live_state(row, start_offset=5)}
 
     set_live_responses(copy_and_answer)

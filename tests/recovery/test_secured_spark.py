@@ -159,7 +159,7 @@ def without_write_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_executors_read_secured_cluster(
     mechanism: str, driver_outcomes: dict[str, Any], expected_states: Any
 ) -> None:
-    """Each read asserts that it runs in an executor; both executors have read."""
+    """Each read of the source asserts that it runs in an executor. Both executors must have read."""
     assert driver_outcomes[mechanism]["executors"] == 2
     assert without_write_times(driver_outcomes[mechanism]["states"]) == without_write_times(expected_states)
 
