@@ -191,7 +191,7 @@ def _audit_periodically(
 
 
 def _summarize_audit(found: "AuditResult") -> str:
-    return f"{found.verdict}, {found.manifest['totals']['records']} records"
+    return f"{found.summary_line}, {found.manifest['totals']['records']} records"
 
 
 def _make_external_checks(

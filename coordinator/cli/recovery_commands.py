@@ -110,10 +110,10 @@ def rebuild(
     opened = open_source(source, ctx.args, config, settings)
     cut = parse_cut(as_of_offset, as_of_time)
     from coordinator.recovery.rebuild import rebuild as rebuild_states
-    from coordinator.recovery.state_tasks import first_states
+    from coordinator.recovery.state_tasks import first_states_task
 
     with closing(open_engine(engine, master, processes)) as worker:
-        run = rebuild_states(worker, opened, cut=cut, to=to, select=first_states(limit))
+        run = rebuild_states(worker, opened, cut=cut, to=to, select=first_states_task(limit))
     for note in run.manifest["notes"]:
         print_warning(note)
     if output is Output.JSON:

@@ -96,7 +96,7 @@ def findings(spark: "SparkSession", source: str, **access: Any) -> "DataFrame":
     from coordinator.recovery.engines.spark import SparkEngine
 
     found = audit(SparkEngine(spark), open_source(source, **access), AuditOptions(), with_states=False)
-    # Spark cannot infer the types of no rows.
+    # Spark cannot infer the column types of a table without rows.
     rows: Any = found.findings if len(found.findings) else []
     frame: DataFrame = spark.createDataFrame(rows, from_arrow_schema(FINDINGS))
     return frame

@@ -190,7 +190,7 @@ class ArchiveWriter:
             {p: max(copied_ends.get(p, 0), ends.get(p, 0), start) for p, start in starts.items()},
             tuple(copied.pieces),
             self._identity,
-            digests_of(commits) | {p: digest for p, (_, digest) in copied.last.items()},
+            last_record_digests(commits) | {p: digest for p, (_, digest) in copied.last.items()},
         )
         try:
             write_commit(self.folder, commit)
@@ -223,7 +223,7 @@ def copied_end_offsets(commits: Sequence[Commit]) -> dict[int, int]:
     return {p: end for commit in commits for p, end in commit.ends.items()}
 
 
-def digests_of(commits: Sequence[Commit]) -> dict[int, int]:
+def last_record_digests(commits: Sequence[Commit]) -> dict[int, int]:
     """Return the digest of each state partition's last copied record."""
     return dict(commits[-1].digests) if commits else {}
 
@@ -243,7 +243,7 @@ def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Rec
 
     The records of a state partition must come in log order.  Stops at a copied record that has changed.
     """
-    known, digests = copied_end_offsets(commits), digests_of(commits)
+    known, digests = copied_end_offsets(commits), last_record_digests(commits)
     # A repeated job or task writes files with new names; no commit names the files of the first attempt.
     writer = RecordFileWriter(folder / FILES, f"{next_commit_number(commits):08d}-{uuid4().hex}")
     copied = CopyResult(writer.pieces, {}, [])
@@ -256,7 +256,7 @@ def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Rec
                 if _record_digest(records, 0) != digests[number]:
                     return msgspec.structs.replace(copied, replaced=(number, end - 1))
                 is_verified = True
-            new_records = records.between(end, END)
+            new_records = records.select_offsets(end, END)
             if len(new_records):
                 copied.last[number] = (int(new_records.log_offset[-1]), _record_digest(new_records, -1))
                 writer.add_records(new_records)
@@ -279,7 +279,7 @@ def _records_by_partition(source: Source, plan: ReadPlan) -> Iterator[Records]:
 
 
 def group_by_partition(chunks: Iterable[Records]) -> Iterator[Records]:
-    """Yield records with many of one state partition after the other, but a limited number in memory."""
+    """Yield chunks sorted by state partition, so that row groups get large; the memory is limited."""
     found: list[Records] = []
     count = 0
     for records in chunks:

@@ -19,8 +19,8 @@ from coordinator.recovery.archive import (
     CopyResult,
     copied_end_offsets,
     copy_records,
-    digests_of,
     group_by_partition,
+    last_record_digests,
 )
 from coordinator.recovery.engines.spark import convert_spark_error
 from coordinator.recovery.engines.spark_session import is_session_running
@@ -110,19 +110,19 @@ class _BatchWriter:
         """
         missing: list[Damage] = []
         while True:
-            rows = frame.mapInArrow(_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
+            rows = frame.mapInArrow(_make_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
             copied = _merge_results([msgspec.json.decode(row["copied"], type=CopyResult) for row in rows])
             before, missing = missing, copied.missing_offsets()
             if missing == before:
                 return copied
 
 
-def _copy_function(
+def _make_copy_function(
     folder: Folder, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""
     number = next_commit_number(commits) - 1
-    last = Commit(number, "", 0, {}, copied_end_offsets(commits), (), {}, digests_of(commits))
+    last = Commit(number, "", 0, {}, copied_end_offsets(commits), (), {}, last_record_digests(commits))
 
     def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chunks = group_by_partition(chain.from_iterable(map(records_from_arrow, batches)))

@@ -35,13 +35,13 @@ from coordinator.recovery.external_checks import (
 )
 from coordinator.recovery.folders import Folder, Location
 from coordinator.recovery.job import LogReadResult, ResultsIncomplete, output_rows, read_log
-from coordinator.recovery.manifest import StoredStates, make_manifest
+from coordinator.recovery.manifest import LazyStates, make_manifest
 from coordinator.recovery.rebuild import (
+    delete_states_on_failure,
     open_result_folder,
     store_results,
     sum_totals,
     write_task,
-    written_states,
 )
 from coordinator.recovery.scan import MakeObserver
 from coordinator.recovery.schema import ALL, RANGES
@@ -51,7 +51,7 @@ from coordinator.recovery.state_tasks import (
     TOTALS_OUTPUT,
     StateTask,
     count_states,
-    no_states,
+    empty_partition_states,
     select_states,
 )
 from coordinator.recovery.tasks import NamedOutput
@@ -103,12 +103,12 @@ class AuditResult:
     """
 
     findings: pa.Table
-    stored: StoredStates
+    stored: LazyStates
     ranges: pa.Table
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
     not_checked: Mapping[str, str]
-    answer: Verdict
+    verdict: Verdict
     missed: Collection[str] = ()
 
     @property
@@ -130,8 +130,8 @@ class AuditResult:
         return EXIT_WARNINGS if self.counts[Severity.WARNING] or self.missed else EXIT_CLEAN
 
     @property
-    def verdict(self) -> str:
-        """The number of findings and the missed checks as one line."""
+    def summary_line(self) -> str:
+        """The number of findings, and the requested checks that failed, as one line."""
         severities = [each for each in (Severity.CRITICAL, Severity.WARNING) if self.counts[each]]
         found = ", ".join(f"{self.counts[each]} {each.value}" for each in severities)
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
@@ -157,7 +157,7 @@ def audit(
         check.begin()
     try:
         observers = partial(_make_observers, options, folder, with_states)
-        with written_states(folder):
+        with delete_states_on_failure(folder):
             log = read_log(engine, source, observers, cut=options.cut, skip_damage=True)
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
@@ -165,7 +165,7 @@ def audit(
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
         return _make_result(engine, source, options, folder, None, [found], clock)
-    log = _with_missing_partitions(log, options)
+    log = _compare_missing_partitions(log, options)
     return _make_result(engine, source, options, folder, log, [], clock)
 
 
@@ -181,12 +181,12 @@ def _make_observers(
         options.limits,
         options.state_partitions or count_state_partitions(plan.starts),
         dict(plan.starts),
-        (*tasks, *_comparisons(options, plan)),
+        (*tasks, *_make_comparison_tasks(options, plan)),
     )
     return partial(PartitionAudit, settings)
 
 
-def _comparisons(options: AuditOptions, plan: ReadPlan) -> list[StateTask]:
+def _make_comparison_tasks(options: AuditOptions, plan: ReadPlan) -> list[StateTask]:
     """Return the tasks that compare the states with other systems."""
     tasks = [task for check in options.external if (task := check.task(plan)) is not None]
     if options.baseline is not None:
@@ -215,20 +215,20 @@ def _make_result(
     found += check_partition_stats(partitions, options.limits)
     found = [each for each in found if each.check not in failed]
     table = findings_table([*found, *map(finding_from_row, output_rows(external, FINDINGS_OUTPUT))])
-    not_checked = _not_checked(read, options, failed)
+    not_checked = _reasons_not_checked(read, options, failed)
     missed = [
         name for check in options.external if check.is_requested for name in check.checks if name in failed
     ]
     servers = log.plan.facts.get("bootstrap_servers", "")
     topics = {row["topic_id"]: row["name"] for row in log.rows(TOPICS_OUTPUT)}
     context = AuditContext(source.text, servers, options.copy, topics, read is None)
-    answer = _verdict(log, table.to_pylist(), output_rows(external, DIFFERENT_OUTPUT), context)
+    verdict = _make_verdict(log, table.to_pylist(), output_rows(external, DIFFERENT_OUTPUT), context)
     run_before = None if options.baseline is None else options.baseline.run_id
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
         states=sum_totals(totals, "states"),
-        **_describe_findings(table, answer),
+        **_describe_findings(table, verdict),
         not_checked=not_checked,
         limits=options.limits._asdict(),
         state_batches=sum_totals(totals, "state_batches"),
@@ -238,10 +238,10 @@ def _make_result(
     manifest["next_baseline"] = run_before if keeps_baseline else manifest["run_id"]
     range_rows = pa.Table.from_pylist(ranges, RANGES)
     stored = store_results(folder, log, {"findings": table, "ranges": range_rows}, manifest)
-    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, missed)
+    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, verdict, missed)
 
 
-def _not_checked(
+def _reasons_not_checked(
     log: LogReadResult | None, options: AuditOptions, external: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the reason for each check that was not made."""
@@ -255,13 +255,18 @@ def _not_checked(
     return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
-def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
+def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
     """Compare the state partitions that have no records any more with other systems, in this process."""
-    tasks = _comparisons(options, log.plan)
+    tasks = _make_comparison_tasks(options, log.plan)
     wanted: set[int] = set()
     if options.baseline is not None and tasks:
         wanted = {*options.baseline.state_partitions} - {row["state_partition"] for row in log.ranges}
-    outputs = [output for number in sorted(wanted) for task in tasks for output in task(no_states(number))]
+    outputs = [
+        output
+        for number in sorted(wanted)
+        for task in tasks
+        for output in task(empty_partition_states(number))
+    ]
     return replace(log, outputs=[*log.outputs, *outputs])
 
 
@@ -277,18 +282,18 @@ def _findings_of_log(log: LogReadResult, limits: Limits) -> list[Finding]:
     return found
 
 
-def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
+def _describe_findings(table: pa.Table, verdict: Verdict) -> dict[str, Any]:
     """Return the manifest entries that summarise the findings and the verdict."""
     counts = Counter(table.column("severity").to_pylist())
     return {
         "findings": {severity.value: counts[severity.value] for severity in SEVERITIES},
         "checks": sorted(set(table.column("check").to_pylist())),
-        "answer": answer.headline,
-        "groups": {status.name.lower(): count for status, count in answer.counts.items()},
+        "answer": verdict.headline,
+        "groups": {status.name.lower(): count for status, count in verdict.counts.items()},
     }
 
 
-def _verdict(
+def _make_verdict(
     log: LogReadResult,
     findings: Sequence[Mapping[str, Any]],
     external_states: Sequence[Mapping[str, Any]],
@@ -298,13 +303,13 @@ def _verdict(
 
     Raises ResultsIncomplete if states are missing in both.
     """
-    concerned = {_place(row): row for row in log.rows(CONCERNED_OUTPUT)}
+    concerned = {_state_key(row): row for row in log.rows(CONCERNED_OUTPUT)}
     others = Counter[str]()
     for row in log.rows(GROUPS_OUTPUT):
         others[row["group_id"]] += row["states"]
     for each in external_states:
-        if _place(each) not in concerned:
-            concerned[_place(each)] = dict(each)
+        if _state_key(each) not in concerned:
+            concerned[_state_key(each)] = dict(each)
             others[each["group_id"]] -= 1
     read, wanted = len(concerned) + others.total(), sum_totals(log.rows(TOTALS_OUTPUT), "states")
     if read != wanted:
@@ -318,5 +323,5 @@ def _has_lost_state(found: list[Finding]) -> bool:
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _state_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("group_id", "topic_id", "partition", "state_partition"))

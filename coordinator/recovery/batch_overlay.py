@@ -40,7 +40,7 @@ def overlay_batches(batches: StateBatches) -> StateBatches:
     return _merge_adjacent_batches(apart.take(np.lexsort((apart.first_offset, apart.row))))
 
 
-def merged_runs(batches: StateBatches, rows: int) -> list[bytes]:
+def packed_batches_by_row(batches: StateBatches, rows: int) -> list[bytes]:
     """Return the merged batches of each of `rows` rows in wire form."""
     merged = overlay_batches(batches)
     packed = merged.pack()
@@ -73,10 +73,10 @@ def _merge_adjacent_batches(batches: StateBatches) -> StateBatches:
 
 
 def _resolve_overlaps(batches: StateBatches) -> StateBatches:
-    """Return sorted batches without overlaps, which may have equal neighbours.
+    """Return sorted batches without overlaps, in which adjacent batches may have equal values.
 
     The offsets of each row are divided into pieces, in which no batch begins or ends.  The pieces of a batch
-    are two blocks of 2^k pieces, which may overlap.  The greatest value of each block is passed on to both
+    are two blocks of 2^k pieces, which may overlap.  The greatest value of each block is applied to both
     halves of the block, largest blocks first.  So n batches take O(n log n) time.
     """
     row, first, last, state, count = batches

@@ -24,7 +24,7 @@ from coordinator.recovery.sources.archive import (
     Commit,
     RowGroup,
     commit_files,
-    consecutive_pieces,
+    contiguous_copies,
     read_commits,
     read_row_group,
     write_commit,
@@ -48,22 +48,22 @@ def compact(folder: Folder, now_ms: int) -> int:
     OSError; the commits of that day are then unchanged.
     """
     commits = read_commits(folder)
-    groups = list(_groups_to_merge(commits, now_ms))
+    groups = list(_group_commits_to_merge(commits, now_ms))
     if groups:
-        _delete_replaced(folder, commits)
+        _delete_replaced_files(folder, commits)
     for group in groups:
         merged = _merge_commits(group, {})
-        _write_merged(folder, msgspec.structs.replace(merged, pieces=_copy_pieces(folder, merged)))
+        _write_merged_commit(folder, msgspec.structs.replace(merged, pieces=_copy_pieces(folder, merged)))
     return sum(map(len, groups))
 
 
-def _write_merged(folder: Folder, commit: Commit) -> None:
+def _write_merged_commit(folder: Folder, commit: Commit) -> None:
     # If the file exists, another job has merged the same commits; its files have the same records.
     with suppress(FileExistsError):
         write_commit(folder, commit)
 
 
-def _groups_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
+def _group_commits_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
     """Yield groups of commits to merge: consecutive commits of a finished day, without a gap in offsets."""
     for day, of_day in groupby(commits, key=lambda commit: commit.at_ms // DAY_MS):
         if day >= now_ms // DAY_MS:
@@ -90,14 +90,14 @@ def _merge_commits(commits: Sequence[Commit], needed: Mapping[int, NeededOffsets
     ends: dict[int, int] = {}
     whole_from: dict[int, int] = {}
     kept: list[RowGroup] = []
-    for number, stretches in sorted(consecutive_pieces(commits).items()):
-        stretch = stretches[-1]
+    for number, copies in sorted(contiguous_copies(commits).items()):
+        copied = copies[-1]
         start, known_until = needed.get(number, NeededOffsets(0, 0))
-        pieces = [piece for piece in stretch.pieces if piece.end > start]
-        starts[number], ends[number], whole_from[number] = stretch.start, stretch.end, stretch.whole_from
-        if len(pieces) < len(stretch.pieces):
-            starts[number] = min((piece.start for piece in pieces), default=stretch.end)
-            whole_from[number] = max(stretch.whole_from, known_until)
+        pieces = [piece for piece in copied.pieces if piece.end > start]
+        starts[number], ends[number], whole_from[number] = copied.start, copied.end, copied.whole_from
+        if len(pieces) < len(copied.pieces):
+            starts[number] = min((piece.start for piece in pieces), default=copied.end)
+            whole_from[number] = max(copied.whole_from, known_until)
         kept += sorted(pieces, key=lambda piece: piece.start)
     last = commits[-1]
     return Commit(
@@ -119,7 +119,7 @@ def _copy_pieces(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
     return tuple(files.pieces)
 
 
-def _delete_replaced(folder: Folder, commits: Sequence[Commit]) -> None:
+def _delete_replaced_files(folder: Folder, commits: Sequence[Commit]) -> None:
     """Delete the record files that no commit names, and the commit files that were merged before."""
     used: Mapping[int, int] = {commit.first: commit.number for commit in commits}
     merged_to = max((commit.number for commit in commits if commit.number > commit.first), default=0)
@@ -145,20 +145,20 @@ def remove_old_records(location: Location, *, keep_ms: int, now_ms: int) -> int:
         return 0
     checkpoint = checkpoints.get(old[-1])
     # The files that the previous run replaced.
-    _delete_replaced(folder, commits)
+    _delete_replaced_files(folder, commits)
     for number in old[:-1]:
         checkpoints.delete(number)
     replaced = [commit for commit in commits if commit.number <= checkpoint.commit]
     if len(replaced) < 2:
         return 0
-    commit = _merge_commits(replaced, _needed_offsets(checkpoint))
-    _write_merged(folder, commit)
+    commit = _merge_commits(replaced, _read_needed_offsets(checkpoint))
+    _write_merged_commit(folder, commit)
     return sum(piece.records for each in replaced for piece in each.pieces) - sum(
         piece.records for piece in commit.pieces
     )
 
 
-def _needed_offsets(checkpoint: StateCheckpoint) -> dict[int, NeededOffsets]:
+def _read_needed_offsets(checkpoint: StateCheckpoint) -> dict[int, NeededOffsets]:
     """Return for each state partition the offsets that the states of the checkpoint need."""
     found = {}
     for number, place in checkpoint.places.items():

@@ -2,7 +2,8 @@
 
 Each audit is compared with a baseline, the previous audit (check X3).  If an audit finds that state was lost,
 the baseline does not change, so the alert stays until the state is restored.  The baseline is stored with the
-results and survives a restart.  If a run fails, the next one is still made, unless Spark itself has ended.
+results and survives a restart.  A failed run does not prevent the next one, unless the Spark session has
+ended.
 """
 
 import signal

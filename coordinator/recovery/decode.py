@@ -151,7 +151,7 @@ class DecodedRecords:
 def decode(records: Records) -> DecodedRecords:
     """Decode the records of one state partition; the input has no records of control batches.
 
-    This function does not check owner epochs; see `claim_filter`.
+    This function does not check owner epochs; see `coordinator.recovery.scan.FencedRecordFilter`.
     """
     rows, claims, unknown, undecodable = _classify_keys(records.keys)
     key, share_partitions, garbled = _number_share_partitions(records.keys, rows)
@@ -245,7 +245,7 @@ def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, 
     readable &= (count >= 0) & (tags_at < end)
     tags_at = np.where(readable, tags_at, 0)
     count = np.where(readable, count, 0)
-    complete, regular = _read_complete_counts(data, tags_at, end)
+    complete, regular = _read_delivery_complete_counts(data, tags_at, end)
     readable &= regular
     count = np.where(readable, count, 0)
     batches, tagged = _read_batches(data, behind, count)
@@ -289,7 +289,7 @@ def _read_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return count - 1, behind
 
 
-def _read_complete_counts(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
+def _read_delivery_complete_counts(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
     """Read the tagged field DeliveryCompleteCount, -1 if a value does not have it.
 
     Also return which values have no other tagged fields and no trailing bytes.

@@ -90,11 +90,11 @@ def _event_to_json_values(event: HistoryEvent) -> dict[str, Any]:
         "record": record_kind(step),
         "leader_epoch": record_leader_epoch(step),
         "what": event.what,
-        "state": None if step.after is None else state_as_row(step.after),
+        "state": None if step.after is None else state_to_json_values(step.after),
     }
 
 
-def state_as_row(state: ShareState) -> dict[str, Any]:
+def state_to_json_values(state: ShareState) -> dict[str, Any]:
     """Return a state as values for JSON."""
     return {
         "start_offset": state.start_offset,

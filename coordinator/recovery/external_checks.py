@@ -78,15 +78,15 @@ class ExternalCheck:
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Read what must be older than the log."""
-        with self._failure_noted():
+        """Call `read_before_log`; if it fails, store the reason."""
+        with self._record_failure():
             self.read_before_log()
 
     def task(self, plan: ReadPlan) -> StateTask | None:
-        """Return the comparison, which yields the reason if it fails."""
+        """Return the comparison of states, if any. If it fails, it yields the reason as its output."""
         comparison = None
         if not self._failure:
-            with self._failure_noted():
+            with self._record_failure():
                 comparison = self.comparison(plan)
         return None if comparison is None else partial(_compare_or_yield_failure, comparison, self.checks)
 
@@ -96,12 +96,12 @@ class ExternalCheck:
             if row["checks"] == list(self.checks):
                 self._failure = self._failure or row["reason"]
         if not self._failure:
-            with self._failure_noted():
+            with self._record_failure():
                 return list(self.results(engine, log))
         return [not_checked_output(dict.fromkeys(self.checks, self._failure))]
 
     @contextmanager
-    def _failure_noted(self) -> Iterator[None]:
+    def _record_failure(self) -> Iterator[None]:
         try:
             yield
         except _FAILURES as error:
@@ -263,7 +263,7 @@ class LiveCheck(ExternalCheck):
         return self._task
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:
-        """Read the log again for the differences."""
+        """Read the log again, and report which responses differ from all states since the first read."""
         comparison = resolve_differences(engine, self._source, self._task, log, {})
         different = {each.key for each in comparison.different}
         yield from findings_output(

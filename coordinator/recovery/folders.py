@@ -52,7 +52,7 @@ class Folder:
         return Path(self.location).absolute().as_uri()
 
     def resolved(self) -> str:
-        """Return the location without links, to compare it with another."""
+        """Return the absolute path without symbolic links, so that two locations can be compared."""
         return str(Path(self.location).resolve())
 
     def names(self) -> list[str]:
@@ -84,17 +84,17 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it."""
-        with self._unfinished(name, data) as path:
+        with self._temporary_file(name, data) as path:
             path.replace(Path(self.location, name))
 
     def create(self, name: str, data: bytes) -> None:
         """Write a new file. Raises FileExistsError."""
-        with self._unfinished(name, data) as path:
+        with self._temporary_file(name, data) as path:
             os.link(path, Path(self.location, name))
 
     @contextmanager
-    def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
-        """Write a hidden file durably, and yield it for renaming."""
+    def _temporary_file(self, name: str, data: bytes) -> Iterator[Path]:
+        """Write a hidden temporary file durably, and yield its path, so that the caller renames it."""
         path = Path(self.location, f".{name}.{uuid4().hex}.unfinished")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -125,7 +125,7 @@ class Folder:
         shutil.rmtree(self.location)
 
     def _open_for_reading(self, name: str) -> "Path | _ObjectReader":
-        """Return what pyarrow can read a file from."""
+        """Return a path or a file object, from which pyarrow reads."""
         return Path(self.location, name)
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
@@ -157,7 +157,7 @@ class ObjectFolder(Folder):
         return self.location
 
     def resolved(self) -> str:
-        """Return the location to compare it with another."""
+        """Return the location unchanged; URIs have no links."""
         return self.location
 
     def _list(self) -> tuple[list[str], list[str]]:
@@ -167,7 +167,7 @@ class ObjectFolder(Folder):
 
     def read(self, name: str) -> bytes:
         """Return the content of an object."""
-        with self._converted_errors():
+        with self._convert_errors():
             return bytes(self._store.get(name).bytes())
 
     def write(self, name: str, data: bytes) -> None:
@@ -178,7 +178,7 @@ class ObjectFolder(Folder):
         """Write a new object. Raises FileExistsError."""
         from obstore.exceptions import AlreadyExistsError
 
-        with self._converted_errors():
+        with self._convert_errors():
             try:
                 self._store.put(name, data, mode="create")
             except AlreadyExistsError:
@@ -189,7 +189,7 @@ class ObjectFolder(Folder):
         """Open a new object for writing; it exists at the end of the block."""
         import obstore
 
-        with self._converted_errors(), obstore.open_writer(self._store, name) as file:
+        with self._convert_errors(), obstore.open_writer(self._store, name) as file:
             yield _ObjectWriter(file)  # type: ignore[misc]
 
     def delete(self, name: str) -> None:
@@ -199,7 +199,7 @@ class ObjectFolder(Folder):
 
     def delete_all(self) -> None:
         """Delete all objects below the prefix."""
-        with self._converted_errors():
+        with self._convert_errors():
             for found in self._store.list():
                 self._store.delete([each["path"] for each in found])
 
@@ -214,11 +214,11 @@ class ObjectFolder(Folder):
         return _open_store(self.location)
 
     def _request(self, method: str, *arguments: Any, **options: Any) -> Any:
-        with self._converted_errors():
+        with self._convert_errors():
             return getattr(self._store, method)(*arguments, **options)
 
     @contextmanager
-    def _converted_errors(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         from obstore.exceptions import BaseError
 
         try:
@@ -240,7 +240,7 @@ def _open_store(location: str) -> "ObjectStore":
 
 
 class _ObjectReader(io.RawIOBase):
-    """A seekable file over an object; each read is one request."""
+    """A seekable, read-only file whose content is an object; each read is one request."""
 
     def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
         self._read_range = read_range
@@ -270,7 +270,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 class _ObjectWriter(io.RawIOBase):
-    """A file over the writer of an object, which the caller closes."""
+    """Adapts the writer of an object to a binary file; the caller closes the writer."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

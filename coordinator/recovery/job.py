@@ -21,8 +21,8 @@ from coordinator.recovery.scan import RANGES_OUTPUT, MakeObserver, scan_range
 from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
 from coordinator.recovery.tasks import NamedOutput
 
-# The number of a range that was read, and the number of its records; the new log start of a range that could
-# not be read because it was pruned.
+# Names of outputs: the number of a range that was read, with the number of its records; the new log start of
+# a range that could not be read because it was pruned.
 COUNTS_OUTPUT, PRUNED_OUTPUT = "counts", "pruned"
 
 _READS_MAX = 5

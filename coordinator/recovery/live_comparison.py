@@ -34,7 +34,7 @@ from coordinator.recovery.share_partitions import (
     row_share_partition,
 )
 from coordinator.recovery.sources.base import END, LogCut, Source, run_coroutine_on_thread
-from coordinator.recovery.state_tasks import PartitionStates, no_states
+from coordinator.recovery.state_tasks import PartitionStates, empty_partition_states
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard.history import format_batch
 from protocol.messages.share_update import ShareUpdateValue
@@ -87,7 +87,7 @@ class StateComparison:
         return cls(live, state_partitions, dict(found), **more)
 
     def __call__(self, partition: PartitionStates) -> Iterator[NamedOutput]:
-        """Yield the numbers, and the responses that differ from the state up to A."""
+        """Yield the counts, and the responses that differ from the state at A."""
         counts = dict.fromkeys(COUNTS, 0)
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
@@ -132,7 +132,7 @@ class StateComparison:
         found = run_coroutine_on_thread(read_states(self.live, leader_epochs))
         for key in leader_epochs:
             answer, row = found[key], rows.get(key)
-            state = None if row is None else state_of_row(row)
+            state = None if row is None else row_to_comparable_state(row)
             exists = answer.summary is not None
             if row is not None and exists and not answer.failure and self._is_misplaced(row):
                 # The coordinator has read another state partition, where its answer is compared.
@@ -148,7 +148,7 @@ class StateComparison:
                     doubtful.append(row)
 
 
-def state_of_row(row: Row) -> ComparableState:
+def row_to_comparable_state(row: Row) -> ComparableState:
     """Return the comparable state of a row of `STATES`."""
     return ComparableState.from_state(make_share_state(row))
 
@@ -243,7 +243,11 @@ def diff(
     task = StateComparison.from_listed_keys(live, number, listed, groups=frozenset(groups), limit=limit)
     log = rebuild_states(engine, source, lambda _: [task], cut=cut)
     present = {row["state_partition"] for row in log.ranges}
-    missing = [output for each in sorted(task.listed.keys() - present) for output in task(no_states(each))]
+    missing = [
+        output
+        for each in sorted(task.listed.keys() - present)
+        for output in task(empty_partition_states(each))
+    ]
     log = replace(log, outputs=[*log.outputs, *missing])
     if number is None and listed:
         note = "the log lacks state partitions, so only state that it has was compared"
@@ -278,10 +282,12 @@ def resolve_differences(
         for key in answers
         if key not in unknown
     }
-    states = {key: None if key not in with_state else state_of_row(row) for key, row in rows.items()}
+    states = {
+        key: None if key not in with_state else row_to_comparable_state(row) for key, row in rows.items()
+    }
     equal_later: set[SharePartitionKey] = set()
     if rows:
-        candidates, pruned_keys = _states_since(engine, source, log.ranges, rows)
+        candidates, pruned_keys = _states_after_first_read(engine, source, log.ranges, rows)
         for key in rows:
             if responses_match_any_state([states[key], *candidates[key]], answers[key]):
                 equal_later.add(key)
@@ -309,7 +315,7 @@ def _make_listed_row(key: SharePartitionKey, state_partitions: int | None) -> Ro
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
 
-def _states_since(
+def _states_after_first_read(
     engine: Engine, source: Source, ranges: Iterable[Row], rows: Mapping[SharePartitionKey, Row]
 ) -> tuple[dict[SharePartitionKey, list[ComparableState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.

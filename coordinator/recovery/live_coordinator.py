@@ -69,7 +69,7 @@ async def read_states(
     Raises LogUnavailable if no coordinator answers.
     """
     bootstrap, security = live if isinstance(live, LiveCoordinator) else LiveCoordinator(live)
-    has_complete_count = await _summary_version(bootstrap, security) >= 1
+    has_complete_count = await _read_summary_version(bootstrap, security) >= 1
     found: dict[SharePartitionKey, LiveState] = {}
     at_a_time = asyncio.Semaphore(_REQUESTS_MAX)
 
@@ -90,7 +90,7 @@ async def read_states(
     return {key: found[key] for key in leader_epochs}
 
 
-async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> int:
+async def _read_summary_version(bootstrap: str, security: ClientSecurity | None) -> int:
     reason: object = "no address is given"
     for host, port in parse_addresses(bootstrap):
         try:
@@ -146,14 +146,14 @@ async def _read_batches(
             found[key] = state._replace(read=read)
         elif result.error_code == ErrorCode.FENCED_LEADER_EPOCH:
             fenced.append(key)
-        elif result.error_code == ErrorCode.INVALID_REQUEST and _has_nothing(state):
+        elif result.error_code == ErrorCode.INVALID_REQUEST and _has_no_state(state):
             found[key] = LiveState(None, None)
         else:
             found[key] = state._replace(failure=format_result_error(result))
     return fenced
 
 
-def _has_nothing(state: LiveState) -> bool:
+def _has_no_state(state: LiveState) -> bool:
     return all(value in (None, _NOTHING[name]) for name, value in (state.summary or {}).items())
 
 

@@ -25,7 +25,7 @@ STATES_FILE = f"{STATES_OUTPUT}.parquet"
 FORMAT = 1
 
 
-class StoredStates:
+class LazyStates:
     """States (rows of `STATES`) that are loaded into this process when they are first used.
 
     `read` returns the states of one state partition, and of all for None.
@@ -35,7 +35,7 @@ class StoredStates:
         self._read = read
 
     @classmethod
-    def from_results(cls, folder: Folder) -> "StoredStates":
+    def from_results(cls, folder: Folder) -> "LazyStates":
         """Return the states in a directory of results."""
         return cls(partial(_read_states, folder))
 

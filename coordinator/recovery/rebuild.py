@@ -16,7 +16,7 @@ from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
 from coordinator.recovery.manifest import (
     STATES_FILE,
-    StoredStates,
+    LazyStates,
     check_empty_folder,
     make_manifest,
     write_results,
@@ -43,7 +43,7 @@ from coordinator.recovery.tasks import NamedOutput
 class RebuildResult:
     """States, the ranges that were read, the manifest, and the totals of each state partition."""
 
-    stored: StoredStates
+    stored: LazyStates
     ranges: pa.Table
     manifest: dict[str, Any]
     totals: Sequence[Mapping[str, Any]] = ()
@@ -77,7 +77,7 @@ def rebuild(
     def make_tasks(attempt: int) -> list[StateTask]:
         return [count_states, select if folder is None else write_task(folder, attempt)]
 
-    with written_states(folder):
+    with delete_states_on_failure(folder):
         log = read_states(engine, source, make_tasks, cut=cut)
     totals = log.rows(TOTALS_OUTPUT)
     manifest = make_manifest(
@@ -143,7 +143,7 @@ def last_state_files(folder: Folder) -> list[str]:
 
 
 @contextmanager
-def written_states(folder: Folder | None) -> Iterator[None]:
+def delete_states_on_failure(folder: Folder | None) -> Iterator[None]:
     """Delete the states in a directory if the block fails, so that the job can be repeated."""
     try:
         yield
@@ -177,7 +177,7 @@ def check_written_states(folder: Folder, totals: Sequence[Mapping[str, Any]]) ->
 
 
 def open_result_folder(to: Location | None) -> Folder | None:
-    """Return the folder for results, if there is one. Raises ConfigError if it is not empty."""
+    """Return the folder at `to`, or None without it. Raises ConfigError if the folder is not empty."""
     if to is None:
         return None
     folder = open_folder(to)
@@ -187,17 +187,17 @@ def open_result_folder(to: Location | None) -> Folder | None:
 
 def store_results(
     folder: Folder | None, log: LogReadResult, tables: Mapping[str, pa.Table], manifest: dict[str, Any]
-) -> StoredStates:
+) -> LazyStates:
     """Write tables and the manifest next to the states that the tasks wrote, and return these states.
 
     Without a folder, return the states that the tasks returned.  Raises ResultsIncomplete.
     """
     if folder is None:
         table = log.table(STATES_OUTPUT, STATES)
-        return StoredStates(lambda _: table)
+        return LazyStates(lambda _: table)
     check_written_states(folder, log.rows(TOTALS_OUTPUT))
     write_results(folder, tables, manifest, {STATES_OUTPUT: manifest["states"]})
-    return StoredStates.from_results(folder)
+    return LazyStates.from_results(folder)
 
 
 def sum_totals(totals: Sequence[Mapping[str, Any]], name: str) -> int:

@@ -160,7 +160,7 @@ class Records:
             self.batches,
         )
 
-    def between(self, start: int, end: int) -> "Records":
+    def select_offsets(self, start: int, end: int) -> "Records":
         """Return the records with log offsets from `start` to `end` (exclusive)."""
         if len(self) and self.log_offset[0] >= start and self.log_offset[-1] < end:
             return self

@@ -34,13 +34,13 @@ class FindingSection(NamedTuple):
 
     @property
     def count_text(self) -> str:
-        """The number of findings, and of the places that they concern."""
+        """The number of findings, and of the share-partitions that they concern, if it differs."""
         total, places = sum(row["count"] for row in self.rows), len(self.rows)
         return f"({places})" if total == places else f"({total} in {places})"
 
     @property
     def examples(self) -> Sequence[Mapping[str, Any]]:
-        """The first findings."""
+        """The findings to list; further ones are only counted."""
         return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
 
 
@@ -65,9 +65,9 @@ def _passed_checks(run: AuditResult) -> list[str]:
 def as_json(run: AuditResult) -> str:
     """Return the report as JSON: all findings with their meaning."""
     found = {
-        "verdict": run.verdict,
+        "verdict": run.summary_line,
         "exit_code": run.exit_code,
-        "answer": run.answer.headline,
+        "answer": run.verdict.headline,
         "groups": [
             {
                 "group_id": group.group_id,
@@ -81,12 +81,12 @@ def as_json(run: AuditResult) -> str:
                     {
                         **vars(each),
                         "status": each.status.name.lower(),
-                        "topic": run.answer.topics.get(each.topic_id),
+                        "topic": run.verdict.topics.get(each.topic_id),
                     }
                     for each in group.affected
                 ],
             }
-            for group in run.answer.groups
+            for group in run.verdict.groups
         ],
         "missed": list(run.missed),
         "counts": {severity.value: count for severity, count in run.counts.items()},
@@ -119,14 +119,14 @@ def as_text(run: AuditResult) -> str:
 
 def _text_lines(run: AuditResult) -> Iterator[str]:
     sections = finding_sections(run)
-    verdict = run.verdict.upper() if sections else run.verdict
+    verdict = run.summary_line.upper() if sections else run.summary_line
     yield f"Recovery audit of {run.manifest['source']}: {verdict}"
-    for label, text in (*_describe_source(run), ("recovery", run.answer.headline)):
+    for label, text in (*_describe_source(run), ("recovery", run.verdict.headline)):
         yield from _wrap_fact(label, text)
-    damaged = [group for group in run.answer.groups if group.status is not RecoveryStatus.WHOLE]
+    damaged = [group for group in run.verdict.groups if group.status is not RecoveryStatus.WHOLE]
     for group in damaged[:_GROUPS_MAX]:
         status = f"{group.group_id} {group.status.name}"
-        yield from _wrap_fact("group", f"{status}: {_group_text(group, run.answer.topics)}")
+        yield from _wrap_fact("group", f"{status}: {_group_text(group, run.verdict.topics)}")
         # The command is on one line, so that it can be copied.
         yield f"{_INDENT}{group.command}"
     for section in sections:

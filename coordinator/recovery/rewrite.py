@@ -130,12 +130,12 @@ def rewrite(
     """
     options, cut = options or MigrationOptions(), cut or LogCut()
     place = parse_rewrite_target(target, source)
-    existing = _existing_partitions(place, config)
+    existing = _existing_partition_count(place, config)
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = config.model_copy(update={"state_partitions": state_partitions})
     with _work_folder(engine, work) as folder:
-        log = read_states(engine, source, partial(_make_tasks, folder, state_partitions), cut=cut)
+        log = read_states(engine, source, partial(_make_source_tasks, folder, state_partitions), cut=cut)
         if not incomplete:
             _check_complete(log)
         numbers = tuple(range(state_partitions))
@@ -172,7 +172,7 @@ def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
     return place
 
 
-def _existing_partitions(place: MigrationLocation, config: Config) -> int | None:
+def _existing_partition_count(place: MigrationLocation, config: Config) -> int | None:
     """Return the number of state partitions of the target; None if it does not exist yet."""
     try:
         return len(open_source(str(place), **make_topic_options(config)).plan(LogCut()).starts)
@@ -197,11 +197,11 @@ def _work_folder(engine: Engine, work: Location | None) -> Iterator[Folder]:
             folder.delete_all()
 
 
-def _make_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[StateTask]:
-    return [count_states, partial(_write_by_target, folder, state_partitions, attempt)]
+def _make_source_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[StateTask]:
+    return [count_states, partial(_write_states_by_target, folder, state_partitions, attempt)]
 
 
-def _write_by_target(
+def _write_states_by_target(
     folder: Folder, state_partitions: int, attempt: int, partition: PartitionStates
 ) -> Iterator[NamedOutput]:
     """Write the states to a file for each state partition of the target."""
@@ -281,7 +281,7 @@ class TargetWriter:
         states, not_copied = deduplicate(found, self.source_partitions, make_share_state)
         target = make_target(self.target, self.config, only=numbers)
         migration = run_coroutine_on_thread(
-            migrate_states(_FoldedStates(states), target, self.options, _ignore_progress)
+            migrate_states(_FoldedStates(states), target, self.options, _discard_progress)
         )
         different = [f"{each.key}: {each.what}" for each in migration.different]
         if migration.executed and not different:
@@ -319,8 +319,8 @@ class TargetWriter:
         }
 
 
-def _comparable(state: ShareState) -> tuple[object, ...]:
-    """Return what the migration compares, and what a rewrite preserves in addition."""
+def _comparable_values(state: ShareState) -> tuple[object, ...]:
+    """Return the fields that a migration compares, and those that only a rewrite preserves."""
     return ComparableState.from_state(state), state.batches, state.create_timestamp
 
 
@@ -329,12 +329,16 @@ def find_different_states(
 ) -> Iterator[str]:
     """Yield the share-partitions whose states differ, or that have a state on one side only."""
     for key in sorted({*wanted, *found}):
-        if key not in wanted or key not in found or _comparable(wanted[key]) != _comparable(found[key]):
+        if (
+            key not in wanted
+            or key not in found
+            or _comparable_values(wanted[key]) != _comparable_values(found[key])
+        ):
             yield f"{key}: the second comparison differs"
 
 
-def _ignore_progress(what: str, done: int, total: int) -> None:
-    """Ignore the progress of a migration."""
+def _discard_progress(what: str, done: int, total: int) -> None:
+    """Do nothing; a migration requires a progress callback."""
 
 
 def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
@@ -356,23 +360,26 @@ def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[i
 def _make_result(
     place: MigrationLocation, state_partitions: int, log: LogReadResult, report: _Report, *, executed: bool
 ) -> RewriteResult:
-    def names(wanted: str) -> list[str]:
+    def names_of_kind(wanted: str) -> list[str]:
         return [name for kind, name in report if kind == wanted]
 
     notes = list(log.plan.notes)
     if affected := [row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)]:
         notes.append(f"{len(affected)} may lack updates: {_format_first(affected, len(affected))}")
     if not_copied := report["total", "not_copied"]:
-        named = _format_first(names("not_copied"), not_copied)
+        named = _format_first(names_of_kind("not_copied"), not_copied)
         notes.append(f"not copied, because another state partition has the valid state: {named}")
     return RewriteResult(
         target=place,
         state_partitions=state_partitions,
         executed=executed,
-        groups={name: (report["states", name], report["batches", name]) for name in sorted(names("states"))},
-        actions={name: count for name in names("action") if (count := report["action", name])},
+        groups={
+            name: (report["states", name], report["batches", name])
+            for name in sorted(names_of_kind("states"))
+        },
+        actions={name: count for name in names_of_kind("action") if (count := report["action", name])},
         notes=notes,
-        different=names("different"),
+        different=names_of_kind("different"),
         differences=report["total", "different"],
     )
 

@@ -66,7 +66,7 @@ class PartitionStates:
 StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
-def no_states(state_partition: int) -> PartitionStates:
+def empty_partition_states(state_partition: int) -> PartitionStates:
     """Return the empty result of a state partition that contains no state."""
     return PartitionStates(state_partition, STATES.empty_table())
 
@@ -115,7 +115,7 @@ def select_states(inside: PartitionStates) -> Iterator[NamedOutput]:
         yield NamedOutput(STATES_OUTPUT, inside.state_partition, rows)
 
 
-def first_states(count: int) -> StateTask:
+def first_states_task(count: int) -> StateTask:
     """Return the task that selects the first states by group, topic and partition."""
     return partial(_select_first, count)
 

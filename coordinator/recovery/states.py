@@ -96,7 +96,7 @@ class StateRows:
 
 
 def empty_rows(names: Sequence[str] = NUMBERS) -> StateRows:
-    """Return no rows."""
+    """Return an empty `StateRows` with these columns."""
     nothing = np.zeros(0, np.int64)
     return StateRows(nothing, dict.fromkeys(names, nothing), NO_BATCHES)
 
@@ -124,7 +124,7 @@ def concatenate_rows(parts: Sequence[StateRows]) -> StateRows:
 
 
 def batch_floors(start_offset: Ints) -> Ints:
-    """Return start offsets, with -1 (not known) replaced by an offset that no batch is below."""
+    """Return start offsets; -1 (not known) becomes `LOWEST_OFFSET`, so that it removes no batch."""
     return np.where(start_offset == NO_START_OFFSET, LOWEST_OFFSET, start_offset)
 
 
@@ -135,21 +135,21 @@ def rows_from_records(decoded: DecodedRecords) -> StateRows:
     snapshot, update, tombstone = (
         kind == each for each in (RecordKind.SNAPSHOT, RecordKind.UPDATE, RecordKind.TOMBSTONE)
     )
-    said = snapshot | update
-    leader_epoch_max = np.maximum(np.where(said, decoded.leader_epoch, 0), 0)
+    is_state = snapshot | update
+    leader_epoch_max = np.maximum(np.where(is_state, decoded.leader_epoch, 0), 0)
     floor = batch_floors(decoded.start_offset)
     numbers = {
         "last_log_offset": decoded.log_offset,
         "needed_from": decoded.log_offset,
         "effect": np.select([snapshot, tombstone], [REPLACES, FORGETS], CONTINUES),
-        "snapshot_epoch": np.where(said, decoded.snapshot_epoch, 0),
+        "snapshot_epoch": np.where(is_state, decoded.snapshot_epoch, 0),
         "state_epoch": np.where(snapshot, decoded.state_epoch, 0),
         # In an update, -1 means unchanged; in a snapshot it is the leader epoch.
-        "leader_epoch": np.where(said, decoded.leader_epoch, NO_LEADER_EPOCH),
+        "leader_epoch": np.where(is_state, decoded.leader_epoch, NO_LEADER_EPOCH),
         "leader_epoch_max": np.maximum(leader_epoch_max, np.where(snapshot, decoded.leader_epoch_max, 0)),
-        "start_offset": np.where(said, decoded.start_offset, NO_START_OFFSET),
-        "start_offset_max": np.where(said, floor, LOWEST_OFFSET),
-        "delivery_complete_count": np.where(said, decoded.delivery_complete_count, NONE),
+        "start_offset": np.where(is_state, decoded.start_offset, NO_START_OFFSET),
+        "start_offset_max": np.where(is_state, floor, LOWEST_OFFSET),
+        "delivery_complete_count": np.where(is_state, decoded.delivery_complete_count, NONE),
         "create_timestamp": np.where(snapshot, decoded.create_timestamp, 0),
         "write_timestamp": np.where(snapshot, decoded.write_timestamp, 0),
         "last_write_ms": np.where(tombstone, 0, decoded.timestamp_ms),
@@ -174,11 +174,11 @@ def fold(rows: StateRows, group: Ints | None = None) -> StateRows:
     present = np.zeros(int(of_row.max()) + 1, np.bool_)
     present[of_row] = True
     number = np.cumsum(present) - 1
-    return _Fold(rows, number[of_row], int(number[-1]) + 1).result()
+    return _GroupFold(rows, number[of_row], int(number[-1]) + 1).result()
 
 
-class _Fold:
-    """One fold; `group` has the number of each row's group."""
+class _GroupFold:
+    """Folds the rows of each group to one row; `group` has the group number of each row."""
 
     def __init__(self, rows: StateRows, group: Ints, groups: int) -> None:
         self.rows = rows

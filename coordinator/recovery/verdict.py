@@ -21,7 +21,7 @@ from coordinator.recovery.state_tasks import PartitionStates
 from coordinator.recovery.tasks import NamedOutput
 
 Row = Mapping[str, Any]
-Place = tuple[str, str, int]
+SharePartitionId = tuple[str, str, int]
 
 # The states that findings concern, and the numbers of other states by group.
 CONCERNED_OUTPUT, GROUPS_OUTPUT = "concerned", "groups"
@@ -47,7 +47,7 @@ class LogCopy(NamedTuple):
     starts: Mapping[int, int]
     ends: Mapping[int, int]
 
-    def holds(self, state_partition: int, first: int, last: int) -> bool:
+    def contains_offsets(self, state_partition: int, first: int, last: int) -> bool:
         """Return whether the archive has these log offsets; if `first` is -1, the state partition."""
         if state_partition not in self.ends:
             return False
@@ -133,14 +133,16 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
 
     `findings` has rows of `FINDINGS`; `states` has the rows of `STATES` that findings concern.
     """
-    known = {_make_place(row): row for row in states}
-    affected: dict[Place, SharePartitionVerdict] = {}
+    known = {_share_partition_id(row): row for row in states}
+    affected: dict[SharePartitionId, SharePartitionVerdict] = {}
     critical = [row for row in findings if row["severity"] == Severity.CRITICAL.value]
     for row in findings:
         effect = finding_effect(row["check"], Severity(row["severity"]))
         if effect is FindingEffect.NONE:
             continue
-        places = _affected_share_partitions(known, row) if row["group_id"] is None else [_make_place(row)]
+        places = (
+            _affected_share_partitions(known, row) if row["group_id"] is None else [_share_partition_id(row)]
+        )
         for place in places:
             # If the latest snapshot is after the damage, the state does not depend on the damaged records.
             if row["check"] == "P4" and _has_later_snapshot(known.get(place), row):
@@ -153,16 +155,16 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
     return Verdict(groups, is_positive, _headline_text(groups, critical, context), context.topics)
 
 
-def select_for_verdict(findings: Iterable[Row], partition: PartitionStates) -> Iterator[NamedOutput]:
+def select_states_for_verdict(findings: Iterable[Row], partition: PartitionStates) -> Iterator[NamedOutput]:
     """Yield the states that the findings of a state partition concern; count the other states by group."""
-    places: set[Place] = set()
+    places: set[SharePartitionId] = set()
     # The last log offset of findings that concern the state partition.
     last = NONE
     for row in findings:
         if finding_effect(row["check"], Severity(row["severity"])) is FindingEffect.NONE:
             continue
         if row["group_id"] is not None:
-            places.add(_make_place(row))
+            places.add(_share_partition_id(row))
         else:
             last = max(last, _ANY_OFFSET if row["last_log_offset"] < 0 else row["last_log_offset"])
     states, number = partition.states.combine_chunks(), partition.state_partition
@@ -171,7 +173,8 @@ def select_for_verdict(findings: Iterable[Row], partition: PartitionStates) -> I
         columns = ["group_id", "topic_id", "partition", "write_timestamp", "needed_from"]
         rows = states.select(columns).to_pylist()
         wanted[:] = [
-            _make_place(row) in places or (last != NONE and state_depends_on(row, last)) for row in rows
+            _share_partition_id(row) in places or (last != NONE and state_depends_on(row, last))
+            for row in rows
         ]
     for batch in states.filter(pa.array(wanted)).to_batches():
         yield NamedOutput(CONCERNED_OUTPUT, number, batch)
@@ -180,11 +183,11 @@ def select_for_verdict(findings: Iterable[Row], partition: PartitionStates) -> I
     yield NamedOutput(GROUPS_OUTPUT, number, groups)
 
 
-def _make_place(row: Row) -> Place:
+def _share_partition_id(row: Row) -> SharePartitionId:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def _affected_share_partitions(known: Mapping[Place, Row], finding: Row) -> list[Place]:
+def _affected_share_partitions(known: Mapping[SharePartitionId, Row], finding: Row) -> list[SharePartitionId]:
     """Return the share-partitions that a finding about a state partition affects.
 
     A finding about the whole log, such as its configuration, is in the headline and concerns no state yet. If
@@ -205,7 +208,7 @@ def _has_later_snapshot(state: Row | None, finding: Row) -> bool:
 
 
 def _classify_finding(
-    place: Place, finding: Row, effect: FindingEffect, state: Row | None, context: AuditContext
+    place: SharePartitionId, finding: Row, effect: FindingEffect, state: Row | None, context: AuditContext
 ) -> SharePartitionVerdict:
     """Classify a share-partition by one finding."""
     state_partition = finding["state_partition"]
@@ -214,7 +217,7 @@ def _classify_finding(
     first, last = finding["log_offset"], finding["last_log_offset"]
     status, recover_from, cut = RecoveryStatus.SUSPECT, "", None
     if effect is FindingEffect.MISSING:
-        if context.copy is not None and context.copy.holds(state_partition, first, last):
+        if context.copy is not None and context.copy.contains_offsets(state_partition, first, last):
             status, recover_from = RecoveryStatus.RECOVERABLE, context.copy.text
         elif finding["group_id"] is not None:
             status = RecoveryStatus.LOST
@@ -250,7 +253,9 @@ def _merge_verdicts(one: SharePartitionVerdict, other: SharePartitionVerdict) ->
 
 
 def _group_verdicts(
-    known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], context: AuditContext
+    known: Mapping[SharePartitionId, Row],
+    affected: Mapping[SharePartitionId, SharePartitionVerdict],
+    context: AuditContext,
 ) -> Iterator[GroupVerdict]:
     counts = Counter(context.others)
     counts.update(group_id for group_id, _, _ in {*known, *affected})

@@ -112,8 +112,8 @@ class Chromium:
         if page is not None:
             page.record_event(event["method"], event["params"])
 
-    def page(self) -> "Page":
-        """Open a new page."""
+    def open_new_page(self) -> "Page":
+        """Open an empty page in a new tab."""
         target = self.command("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.command("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         self._pages[session] = page = Page(self, session, target)

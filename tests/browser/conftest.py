@@ -17,7 +17,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 @pytest.fixture
 def page(browser: Chromium) -> Iterator[Page]:
     """A new page. The test fails if the page has errors or sends requests to another host."""
-    opened = browser.page()
+    opened = browser.open_new_page()
     opened.resize(1280, 900)
     yield opened
     assert opened.page_errors == []

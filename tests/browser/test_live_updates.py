@@ -38,7 +38,7 @@ SLOW = """
 """
 
 
-class MovingCoordinator:
+class WritableCoordinator:
     """A coordinator process with one share-partition."""
 
     def __init__(self, directory: Path) -> None:
@@ -72,7 +72,7 @@ class MovingCoordinator:
         asyncio.run(send())
 
     @contextmanager
-    def written_continuously(self) -> Iterator[None]:
+    def keep_writing(self) -> Iterator[None]:
         """Acknowledge one offset after the other while the block runs."""
         over = threading.Event()
 
@@ -92,9 +92,9 @@ class MovingCoordinator:
 
 
 @pytest.fixture
-def coordinator(page: Page, tmp_path: Path) -> Iterator[MovingCoordinator]:
+def coordinator(page: Page, tmp_path: Path) -> Iterator[WritableCoordinator]:
     """A running coordinator. The page may report that it has ended."""
-    running = MovingCoordinator(tmp_path)
+    running = WritableCoordinator(tmp_path)
     running.start()
     try:
         yield running
@@ -104,17 +104,17 @@ def coordinator(page: Page, tmp_path: Path) -> Iterator[MovingCoordinator]:
 
 
 def test_slow_response_is_shown_although_newer_changes_arrived(
-    page: Page, coordinator: MovingCoordinator
+    page: Page, coordinator: WritableCoordinator
 ) -> None:
     page.open_url(coordinator.url)
     page.wait_for_text("Epochs and snapshots")
     assert "acknowledged" not in page.evaluate("document.body.innerText")
     page.evaluate(f"(() => {{ {SLOW} }})()")
-    with coordinator.written_continuously():
+    with coordinator.keep_writing():
         page.wait_for_text("acknowledged")
 
 
-def test_changes_are_shown_without_reload(page: Page, coordinator: MovingCoordinator) -> None:
+def test_changes_are_shown_without_reload(page: Page, coordinator: WritableCoordinator) -> None:
     coordinator.write(100, StateBatch(100, 104, AVAILABLE, 1), 0)
     page.open_url(coordinator.url)
     page.wait_for_text("available 5")
@@ -157,7 +157,9 @@ def test_observer_without_a_cluster_shows_the_reason(page: Page, tmp_path: Path)
     page.page_errors[:] = [text for text in page.page_errors if "503" not in text and "ERR_" not in text]
 
 
-def test_suspended_coordinator_is_shown_as_not_answering(page: Page, coordinator: MovingCoordinator) -> None:
+def test_suspended_coordinator_is_shown_as_not_answering(
+    page: Page, coordinator: WritableCoordinator
+) -> None:
     page.open_url(f"{coordinator.origin}/?view=shards")
     page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
     page.wait_for_text("50 active")

@@ -71,7 +71,7 @@ def make_python_image(engine: DockerEngine) -> None:
     assert done.returncode == 0, f"mmdebstrap could not make the base image:\n{done.stdout}{done.stderr}"
 
 
-def build_ours(engine: DockerEngine, target: str) -> str:
+def build_project_image(engine: DockerEngine, target: str) -> str:
     """Build a target of the project's Dockerfile on the stand-in base image, and return the image name."""
     image = f"share-coordinator-{target}"
     engine.docker(

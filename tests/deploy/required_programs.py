@@ -51,10 +51,10 @@ def missing_programs(needed: Iterable[str]) -> list[str]:
 def _is_installed(name: str) -> bool:
     if name == "chromium":
         return find_chromium() is not None
-    return _may_mount() if name == ROOT else program_path(name) is not None
+    return _can_mount() if name == ROOT else program_path(name) is not None
 
 
-def _may_mount() -> bool:
+def _can_mount() -> bool:
     attempt = [
         "unshare",
         "--mount",

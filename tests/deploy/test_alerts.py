@@ -20,7 +20,7 @@ EACH_ALERT = pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: str
 Rule = dict[str, Any]
 
 
-def find_promtool(*arguments: str) -> str:
+def run_promtool(*arguments: str) -> str:
     program = program_path("promtool")
     assert program is not None
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
@@ -30,29 +30,29 @@ def find_promtool(*arguments: str) -> str:
 
 @pytest.mark.needs("promtool")
 def test_promtool_accepts_configuration_and_rules() -> None:
-    assert "SUCCESS" in find_promtool("check", "config", str(PROMETHEUS / "prometheus.yml"))
+    assert "SUCCESS" in run_promtool("check", "config", str(PROMETHEUS / "prometheus.yml"))
     rules = len(alert_rules()) + len(recording_rules())
-    assert f"{rules} rules found" in find_promtool("check", "rules", str(ALERTS))
+    assert f"{rules} rules found" in run_promtool("check", "rules", str(ALERTS))
 
 
 @pytest.mark.needs("promtool")
 def test_alerts_pass_their_unit_tests() -> None:
-    assert "SUCCESS" in find_promtool("test", "rules", str(ALERTS_TEST))
+    assert "SUCCESS" in run_promtool("test", "rules", str(ALERTS_TEST))
 
 
-def expected_alerts(expecting: Callable[[Rule], bool]) -> set[str]:
+def alerts_in_unit_tests(is_selected: Callable[[Rule], bool]) -> set[str]:
     return {
         check["alertname"]
         for test in read_yaml(ALERTS_TEST)["tests"]
         for check in test["alert_rule_test"]
-        if expecting(check)
+        if is_selected(check)
     }
 
 
 def test_every_alert_is_raised_in_one_unit_test_and_not_in_another() -> None:
     alerts = {rule["alert"] for rule in alert_rules()}
-    assert expected_alerts(lambda check: bool(check.get("exp_alerts"))) == alerts
-    assert expected_alerts(lambda check: not check.get("exp_alerts")) == alerts
+    assert alerts_in_unit_tests(lambda check: bool(check.get("exp_alerts"))) == alerts
+    assert alerts_in_unit_tests(lambda check: not check.get("exp_alerts")) == alerts
 
 
 @EACH_ALERT

@@ -23,7 +23,7 @@ from tests.deploy.files import alert_rules, recording_rules
 from tests.deploy.local_images import (
     REVISION,
     VERSION,
-    build_ours,
+    build_project_image,
     make_haproxy_image,
     make_kafka_image,
     make_prometheus_image,
@@ -65,7 +65,7 @@ def engine() -> Iterator[DockerEngine]:
 
 @pytest.fixture(scope="module")
 def serve_image(engine: DockerEngine) -> str:
-    return build_ours(engine, "serve")
+    return build_project_image(engine, "serve")
 
 
 @pytest.fixture(scope="module")
@@ -142,14 +142,14 @@ def test_container_with_tls_becomes_healthy(engine: DockerEngine, serve_image: s
 
 
 def wait_until_healthy(engine: DockerEngine, container: str) -> None:
-    def health() -> Any:
+    def read_health() -> Any:
         return json.loads(engine.docker("inspect", "--format", "{{json .State.Health}}", container))
 
     try:
-        wait_until(lambda: health()["Status"] == "healthy", seconds=120, what="it is healthy")
+        wait_until(lambda: read_health()["Status"] == "healthy", seconds=120, what="it is healthy")
     except ConditionTimeout as error:
         logs = engine.docker("logs", "--tail", "20", container)
-        raise ConditionTimeout(f"{error}\n{health()}\n{logs}") from None
+        raise ConditionTimeout(f"{error}\n{read_health()}\n{logs}") from None
 
 
 @pytest.mark.broker
@@ -182,7 +182,7 @@ def test_recovery_image_reads_journal_of_coordinator(
     consumer = rig.client.share_consumer(group, topic)
     recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 20, seconds=120)
     consumer.close()
-    image = build_ours(engine, "recovery")
+    image = build_project_image(engine, "recovery")
 
     def run_recovery(job: str, *arguments: str, network: str) -> Any:
         said = engine.docker(

@@ -216,7 +216,7 @@ def prometheus(
         server.kill()
 
 
-def keep_busy(coordinator: CoordinatorProcess, turn: int) -> None:
+def send_valid_and_invalid_requests(coordinator: CoordinatorProcess, turn: int) -> None:
     """Send some requests from a client, and invalid bytes from another client."""
     key = SharePartitionKey("watched", TOPIC_ID, 0)
 
@@ -272,7 +272,7 @@ def test_every_query_of_dashboard_returns_data(
     turns = count(1)
 
     def find_silent_queries() -> set[DashboardQuery]:
-        keep_busy(coordinators[0], next(turns))
+        send_valid_and_invalid_requests(coordinators[0], next(turns))
         silent_at_first.difference_update(
             [query for query in silent_at_first if prometheus.query(query.expression)]
         )

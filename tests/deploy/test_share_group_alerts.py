@@ -40,12 +40,12 @@ class MonitoredSystem:
         labels = f'alertname="{alert}", group="{group}", job="{self._job}", alertstate="firing"'
         return bool(self._prometheus.query(f"ALERTS{{{labels}}}"))
 
-    def is_known(self, group: str) -> bool:
+    def has_lag(self, group: str) -> bool:
         """Return whether the group has a lag."""
         labels = f'group="{group}", job="{self._job}"'
         return bool(self._prometheus.query(f"share_coordinator_share_group_lag_records{{{labels}}} > 0"))
 
-    def new_group(self, name: str, records: int) -> None:
+    def create_group(self, name: str, records: int) -> None:
         """Create a topic with records and a group of the same name that reads it from the start."""
         self.kafka.client.create_topic(name)
         self.kafka.client.set_group_config(name, {"share.auto.offset.reset": "earliest"})
@@ -122,7 +122,7 @@ def unacknowledged_record(systems: list[MonitoredSystem]) -> Iterator[None]:
     """A consumer that never accepts the first record of its group while the other tests run."""
     with ExitStack() as stack:
         for system in systems:
-            system.new_group("hanging", 20)
+            system.create_group("hanging", 20)
             consumer = stack.enter_context(closing(system.share_consumer("hanging")))
             records = wait_until(consumer.poll, seconds=120, what="records are delivered")
             consumer.acknowledge(["RELEASE", *["ACCEPT"] * (len(records) - 1)])
@@ -133,7 +133,7 @@ def test_releasing_all_records_raises_outage_then_poison_records(systems: list[M
     with ExitStack() as stack:
         consumers, deliveries = {}, {}
         for system in systems:
-            system.new_group("failing", RECORDS)
+            system.create_group("failing", RECORDS)
             consumers[system] = stack.enter_context(closing(system.share_consumer("failing")))
             deliveries[system] = dict.fromkeys(range(RECORDS), 0)
 
@@ -152,7 +152,7 @@ def test_releasing_all_records_raises_outage_then_poison_records(systems: list[M
 
 def test_group_without_members_raises_without_consumers(systems: list[MonitoredSystem]) -> None:
     for system in systems:
-        system.new_group("abandoned", 10)
+        system.create_group("abandoned", 10)
         system.accept_first_records("abandoned")
         system.kafka.client.produce("abandoned", 10, first=10)
     wait_for_alert(systems, "ShareGroupWithoutConsumers", "abandoned")
@@ -162,12 +162,12 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Monit
     with ExitStack() as stack:
         consumers = {}
         for system in systems:
-            system.new_group("slow", 10)
+            system.create_group("slow", 10)
             system.accept_first_records("slow")
             system.kafka.client.produce("slow", 20, first=10)
         # A coordinator compares states 5 s apart, so it must have seen the group before it can lose records.
         wait_until(
-            lambda: all(system.is_known("slow") for system in systems),
+            lambda: all(system.has_lag("slow") for system in systems),
             seconds=FIRES_S,
             what="the group has a lag",
         )

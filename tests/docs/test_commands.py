@@ -41,7 +41,7 @@ ELSEWHERE = {
     r"python -m tests\.benchmarks\.recovery_memory": "tests/recovery/test_spark_cluster.py",
 }
 # Pages whose commands form one script, which another test runs completely.
-STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
+SCRIPT_PAGES = {"docs/security.md": "tests/e2e/test_security_page.py"}
 # Commands of other programs within sentences are often abbreviated, so they are not run.
 MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|systemctl|promtool|curl|make) .*"
 
@@ -50,7 +50,7 @@ ALL = [command for command in dict.fromkeys(list_commands()) if command.page != 
 
 
 def is_tested_elsewhere(command: Command) -> bool:
-    return (command.page in STORIES and not command.is_mention) or any(
+    return (command.page in SCRIPT_PAGES and not command.is_mention) or any(
         re.fullmatch(pattern, command.text) for pattern in ELSEWHERE
     )
 
@@ -116,7 +116,7 @@ def test_command_that_runs_elsewhere_is_in_a_page_and_test_exists(pattern: str, 
     assert (ROOT / where).exists()
 
 
-@pytest.mark.parametrize(("page", "where"), STORIES.items())
+@pytest.mark.parametrize(("page", "where"), SCRIPT_PAGES.items())
 def test_page_that_runs_elsewhere_is_named_in_its_test(page: str, where: str) -> None:
     assert (ROOT / page).exists()
     assert Path(page).name in (ROOT / where).read_text("utf-8")

@@ -73,14 +73,14 @@ _SURVIVING_APPEND_S = 1.0
 def prune_journal(folder: Path, before: int) -> None:
     """Prune a journal as a coordinator does: segments without needed records are removed."""
 
-    async def main() -> None:
+    async def prune_state_partitions() -> None:
         journal = open_journal(folder, STATE_PARTITIONS)
         await journal.open()
         for state_partition in range(STATE_PARTITIONS):
             await prune_log(journal, state_partition, before)
         await journal.close()
 
-    asyncio.run(main())
+    asyncio.run(prune_state_partitions())
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def audit_job(engine: Engine, source: Source, folder: Path) -> Any:
     options = AuditOptions(state_partitions=5, to=to, baseline=Baseline.read(earlier))
     found = audit(engine, source, options)
     return {
-        "answer": found.answer.headline,
+        "answer": found.verdict.headline,
         "findings": found.findings.to_pylist(),
         "records": found.manifest["totals"]["records"],
         "states": comparable_rows(sort_by_key(found.states.to_pylist())),
@@ -130,7 +130,7 @@ def rewrite_job(engine: Engine, source: Source, folder: Path) -> Any:
     return {"good": done.is_good, "states": states.to_pylist()}
 
 
-def topic_job(bootstrap: str, engine: Engine, source: Source, folder: Path) -> Any:
+def rewrite_to_topic_job(bootstrap: str, engine: Engine, source: Source, folder: Path) -> Any:
     """Run `rewrite` to a topic, and return the states of the topic."""
     topic = f"rewritten-{engine.name}"
     settings = {"log": "kafka", "bootstrap.servers": bootstrap, **ONE_COPY}
@@ -184,7 +184,11 @@ class ExecutorLossJobs:
     """Runs the jobs in one Spark session."""
 
     def __init__(self, master: str, journal: Path, folder: Path, live: str, bootstrap: str) -> None:
-        self._jobs = {**JOBS, "diff": partial(diff_job, live), "topic": partial(topic_job, bootstrap)}
+        self._jobs = {
+            **JOBS,
+            "diff": partial(diff_job, live),
+            "topic": partial(rewrite_to_topic_job, bootstrap),
+        }
         self._journal = journal
         self._folder = folder
         self._engine = InterruptedEngine(get_or_start_session(master))

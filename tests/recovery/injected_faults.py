@@ -72,7 +72,7 @@ def drop_records(log: Log, number: int, wanted: Callable[[int, WrittenRecord], b
     log.update(renumber_records(log))
 
 
-def _evaluate(fields: dict[str, Any], old: Any) -> dict[str, Any]:
+def _compute_new_values(fields: dict[str, Any], old: Any) -> dict[str, Any]:
     return {name: new(old) if callable(new) else new for name, new in fields.items()}
 
 
@@ -80,38 +80,38 @@ def change_value(log: Log, place: Position, **fields: Any) -> None:
     """Change fields of a record's value; a function gets the old value."""
     number, at = place
     record = log[number][at].record
-    value = msgspec.structs.replace(record.value, **_evaluate(fields, record.value))  # type: ignore[type-var]
+    value = msgspec.structs.replace(record.value, **_compute_new_values(fields, record.value))  # type: ignore[type-var]
     log[number][at] = replace(log[number][at], record=StateRecord(record.key, value))
 
 
-def change(*selected: Any, after: type = object, **fields: Any) -> InjectFault:
+def changed_value_fault(*selected: Any, after: type = object, **fields: Any) -> InjectFault:
     """Return the fault that changes fields of the value of the first selected record."""
     return lambda log: change_value(log, first_position(log, *selected, after=after), **fields)
 
 
-def alter(*selected: Any, **fields: Any) -> InjectFault:
+def changed_storage_fault(*selected: Any, **fields: Any) -> InjectFault:
     """Return the fault that changes how the first selected record is stored; a function gets the record."""
 
     def inject(log: Log) -> None:
         number, at = first_position(log, *selected)
-        log[number][at] = replace(log[number][at], **_evaluate(fields, log[number][at]))
+        log[number][at] = replace(log[number][at], **_compute_new_values(fields, log[number][at]))
 
     return inject
 
 
-def insert_copy(*selected: Any, **fields: Any) -> InjectFault:
+def inserted_copy_fault(*selected: Any, **fields: Any) -> InjectFault:
     """Return the fault that inserts a changed copy of the first selected record after this record."""
 
     def inject(log: Log) -> None:
         number, at = first_position(log, *selected)
         written = log[number][at]
-        insert_record(log, (number, at), replace(written, **_evaluate(fields, written)))
+        insert_record(log, (number, at), replace(written, **_compute_new_values(fields, written)))
 
     return inject
 
 
-def limit(**limits: Any) -> InjectFault:
-    """Return the fault of exceeding a limit, which is lowered instead."""
+def lowered_limit_fault(**limits: Any) -> InjectFault:
+    """Return a fault that leaves the log unchanged, but lowers limits of the audit below its values."""
     return lambda log: CLEAN_LIMITS._replace(**limits)
 
 
@@ -126,17 +126,17 @@ def edit_batches(function: Callable[[list[StateBatch]], list[StateBatch]]) -> Ca
 
 
 def cut_record(key_bytes: int | None, value_bytes: int | None) -> Callable[[WrittenRecord], Any]:
-    """Return the function that cuts a record's stored key and value."""
+    """Return the function that truncates a record's stored key and value to these sizes."""
 
-    def cut(written: WrittenRecord) -> tuple[bytes, bytes]:
+    def truncate(written: WrittenRecord) -> tuple[bytes, bytes]:
         key, value = encode_record(written.record)
         return key[:key_bytes], (value or b"")[:value_bytes]
 
-    return cut
+    return truncate
 
 
 def _split_batches(found: list[StateBatch]) -> list[StateBatch]:
-    """Split the first offset from each batch."""
+    """Split each batch into its first offset and the rest."""
     parts = []
     for one in found:
         parts += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
@@ -191,53 +191,55 @@ def _insert_record_of_deposed_owner(log: Log) -> None:
 
 def _leave_transaction_open(log: Log) -> Limits:
     producer = {"producer_id": 7, "producer_epoch": 0}
-    alter(Update, batch=producer, attributes=TRANSACTIONAL)(log)
+    changed_storage_fault(Update, batch=producer, attributes=TRANSACTIONAL)(log)
     return CLEAN_LIMITS._replace(transaction_ms_max=1)
 
 
 # By the check that must find the fault; `R4:inverted` is another fault for R4.
 FAULTS: dict[str, InjectFault] = {
-    "R1": alter(Update, raw=cut_record(None, -3)),
-    "R1:key": alter(Update, raw=cut_record(9, None)),
-    "R2": insert_copy(Update, raw=(b"\0\x4dsomething", b"\0\0")),
-    "R3": insert_copy(Update, raw=lambda written: (encode_record(written.record)[0], None)),
+    "R1": changed_storage_fault(Update, raw=cut_record(None, -3)),
+    "R1:key": changed_storage_fault(Update, raw=cut_record(9, None)),
+    "R2": inserted_copy_fault(Update, raw=(b"\0\x4dsomething", b"\0\0")),
+    "R3": inserted_copy_fault(Update, raw=lambda written: (encode_record(written.record)[0], None)),
     # The delivery state 1 (acquired) is never stored.
-    "R4": change(
+    "R4": changed_value_fault(
         *(Update, batches_of),
         state_batches=edit_batches(lambda found: [found[0]._replace(delivery_state=1), *found[1:]]),
     ),
-    "R4:inverted": change(
+    "R4:inverted": changed_value_fault(
         *(Update, batches_of),
         state_batches=edit_batches(
             lambda found: [*found, make_batch(found[-1].last_offset + 9, found[-1].last_offset)]
         ),
     ),
-    "R5": change(Update, batches_of, state_batches=edit_batches(lambda found: [*found, found[-1]])),
-    "R6": change(
+    "R5": changed_value_fault(
+        Update, batches_of, state_batches=edit_batches(lambda found: [*found, found[-1]])
+    ),
+    "R6": changed_value_fault(
         *(Update, lambda value: value.start_offset > 5),
         state_batches=lambda value: pack(
             [make_batch(value.start_offset - 3, value.start_offset - 2, 2), *batches_of(value)]
         ),
     ),
-    "R7": change(Update, delivery_complete_count=-7),
+    "R7": changed_value_fault(Update, delivery_complete_count=-7),
     "R8": _append_to_wrong_state_partition,
-    "R9": change(
+    "R9": changed_value_fault(
         *(Update, lambda value: any(one.last_offset > one.first_offset for one in batches_of(value))),
         state_batches=edit_batches(_split_batches),
     ),
-    "R10": change(
+    "R10": changed_value_fault(
         *(Snapshot, lambda value: value.create_timestamp),
         create_timestamp=lambda value: value.write_timestamp + 1,
     ),
-    "R10:step": alter(Update, timestamp_ms=lambda written: written.timestamp_ms - 100_000),
+    "R10:step": changed_storage_fault(Update, timestamp_ms=lambda written: written.timestamp_ms - 100_000),
     "P1": _leave_prunable_records,
     "P1:old_snapshot": _prevent_pruning_by_old_snapshot,
     "P2": _remove_record_and_keep_offsets,
     "P3": _write_as_producers(*((7 + number // 3 % 2, 0) for number in range(9))),
     "P3:epoch": _write_as_producers((7, 4), (7, 3)),
     "P3:deposed": _insert_record_of_deposed_owner,
-    "P4": alter(Update, spoilt=True),
-    "P4:leader": alter(Update, batch={"leader_epoch": 3}),
+    "P4": changed_storage_fault(Update, spoilt=True),
+    "P4:leader": changed_storage_fault(Update, batch={"leader_epoch": 3}),
     "P6": _leave_transaction_open,
-    "P7": limit(replay_s_max=0.0001),
+    "P7": lowered_limit_fault(replay_s_max=0.0001),
 }

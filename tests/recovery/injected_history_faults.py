@@ -9,15 +9,15 @@ from protocol.state_records import StateRecord
 from tests.recovery.injected_faults import (
     FAULTS,
     batches_of,
-    change,
     change_value,
+    changed_value_fault,
     drop_records,
     edit_batches,
     first_position,
     indexes_of_key,
-    insert_copy,
     insert_record,
-    limit,
+    inserted_copy_fault,
+    lowered_limit_fault,
     previous_record,
     record_positions,
 )
@@ -69,39 +69,41 @@ def _change_last_complete_count(log: Log) -> None:
 
 
 def _decrease_complete_count(log: Log) -> None:
-    def stays(place: tuple[int, int]) -> bool:
+    def keeps_start_offset(place: tuple[int, int]) -> bool:
         value: Any = log[place[0]][place[1]].record.value
         before: Any = previous_record(log, place).record.value
         return bool(value.start_offset == before.start_offset and before.delivery_complete_count > 0)
 
-    place = next(place for place in record_positions(log, Update, after=Update) if stays(place))
+    place = next(place for place in record_positions(log, Update, after=Update) if keeps_start_offset(place))
     change_value(log, place, delivery_complete_count=0)
 
 
 FAULTS |= {
     "K1": _prune_snapshots_before_updates,
     "K1b": _prune_first_half,
-    "K2": change(Update, snapshot_epoch=lambda value: value.snapshot_epoch + 1),
-    "K2:late": change(Update, lambda value: value.snapshot_epoch > 1, snapshot_epoch=0),
+    "K2": changed_value_fault(Update, snapshot_epoch=lambda value: value.snapshot_epoch + 1),
+    "K2:late": changed_value_fault(Update, lambda value: value.snapshot_epoch > 1, snapshot_epoch=0),
     "K3": _remove_snapshot,
-    "K4": change(Snapshot, lambda value: value.snapshot_epoch == 0, snapshot_epoch=4),
-    "K5": change(Snapshot, lambda value: value.snapshot_epoch > 0, state_epoch=0, leader_epoch=9),
-    "K6": change(Update, lambda value: value.leader_epoch > 0, leader_epoch=0),
-    "K7": change(Update, lambda value: value.start_offset > 9, after=Update, start_offset=3),
-    "K7:snapshot": change(
+    "K4": changed_value_fault(Snapshot, lambda value: value.snapshot_epoch == 0, snapshot_epoch=4),
+    "K5": changed_value_fault(
+        Snapshot, lambda value: value.snapshot_epoch > 0, state_epoch=0, leader_epoch=9
+    ),
+    "K6": changed_value_fault(Update, lambda value: value.leader_epoch > 0, leader_epoch=0),
+    "K7": changed_value_fault(Update, lambda value: value.start_offset > 9, after=Update, start_offset=3),
+    "K7:snapshot": changed_value_fault(
         *(Snapshot, lambda value: value.start_offset > 9 and batches_of(value)), after=Update, start_offset=3
     ),
     "K8": _remove_batch_from_snapshot,
     # No write causes a cold snapshot, so it must not have new batches.
-    "K8:cold": change(
+    "K8:cold": changed_value_fault(
         *(Snapshot, lambda value: value.create_timestamp != value.write_timestamp),
         state_batches=edit_batches(lambda found: [*found, make_batch(9_000, 9_000, 2)]),
     ),
-    "K9": limit(updates_max=UPDATES_MAX - 3),
+    "K9": lowered_limit_fault(updates_max=UPDATES_MAX - 3),
     "K10": _insert_update_after_tombstone,
-    "K11": insert_copy(None),
-    "K12": insert_copy(Update, batches_of),
+    "K11": inserted_copy_fault(None),
+    "K12": inserted_copy_fault(Update, batches_of),
     "K13": _change_last_complete_count,
     "K13:back": _decrease_complete_count,
-    "K14": change(Update, delivery_complete_count=-1),
+    "K14": changed_value_fault(Update, delivery_complete_count=-1),
 }

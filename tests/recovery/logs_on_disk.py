@@ -80,7 +80,7 @@ def write_journal(
 ) -> None:
     """Write records to a journal, one commit for each append."""
 
-    async def main() -> None:
+    async def append_all() -> None:
         journal = open_journal(folder, state_partitions)
         await journal.open()
         for state_partition, records in partitions.items():
@@ -88,7 +88,7 @@ def write_journal(
                 await append_durably(journal, state_partition, records[at : at + 5])
         await journal.close()
 
-    asyncio.run(main())
+    asyncio.run(append_all())
 
 
 def open_journal(folder: Path, state_partitions: int = 4) -> Journal:

@@ -47,7 +47,7 @@ class WrittenRecord:
     owner_epoch: int | None = None
     spoilt: bool = False
 
-    def stored(self) -> bytes:
+    def encode_as_batch(self) -> bytes:
         """Encode the record as a batch."""
         headers = () if self.owner_epoch is None else owner_epoch_headers(self.owner_epoch)
         data = bytearray(
@@ -85,7 +85,9 @@ class SimulatedLeader:
         """Deliver some records, and return the write for the acknowledged records."""
         begin, self.next_offset = self.next_offset, self.next_offset + random.randrange(6)
         waiting = [
-            offset for offset in range(self.start_offset, self.next_offset) if self._is_due(offset, begin)
+            offset
+            for offset in range(self.start_offset, self.next_offset)
+            if self._is_deliverable(offset, begin)
         ]
         settled = {}
         for offset in random.sample(waiting, min(len(waiting), random.randrange(1, 6))):
@@ -108,7 +110,7 @@ class SimulatedLeader:
             complete_count=sum(state in (2, 4) for state, _ in self.outcome.values()),
         )
 
-    def _is_due(self, offset: int, begin: int) -> bool:
+    def _is_deliverable(self, offset: int, begin: int) -> bool:
         return offset >= begin or self.outcome.get(offset, (0, 0))[0] == 0
 
     def initialize_request(self, state_epoch: int, start_offset: int) -> Any:
@@ -226,7 +228,7 @@ def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
         inner = folder / f"{topic}-{number}"
         inner.mkdir(parents=True, exist_ok=True)
         first = records[0].log_offset if records else 0
-        (inner / f"{first:020}.log").write_bytes(b"".join(each.stored() for each in records))
+        (inner / f"{first:020}.log").write_bytes(b"".join(each.encode_as_batch() for each in records))
     return folder
 
 

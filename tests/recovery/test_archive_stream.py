@@ -62,13 +62,13 @@ def journal_source(tmp_path: Path) -> JournalSource:
 
 
 def append_records(journal: JournalSource, state_partition: int, count: int) -> None:
-    async def main() -> None:
+    async def append_to_journal() -> None:
         log = open_journal(Path(journal.folder))
         await log.open()
         await append_durably(log, state_partition, make_varied_records(count, seed=5))
         await log.close()
 
-    asyncio.run(main())
+    asyncio.run(append_to_journal())
 
 
 @pytest.fixture
@@ -274,9 +274,9 @@ def test_records_pruned_after_planning_are_skipped(
 
     def read_pruned(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
         if wanted.start < 120:
-            yield whole.between(wanted.start, 60)
+            yield whole.select_offsets(wanted.start, 60)
             raise PrunedError(0, 120)
-        yield whole.between(wanted.start, wanted.end)
+        yield whole.select_offsets(wanted.start, wanted.end)
 
     monkeypatch.setattr(JournalSource, "read", read_pruned)
     partition.value = log_range

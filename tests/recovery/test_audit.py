@@ -60,7 +60,7 @@ def test_every_check_has_a_fault() -> None:
 def test_clean_log_has_no_findings(seed: int, owner_epoch: int | None, tmp_path: Path) -> None:
     found = audit_segments(write_log(tmp_path, clean_log(seed, owner_epoch)), make_options())
     assert found.findings.to_pylist() == []
-    assert (found.verdict, found.exit_code) == ("clean", 0)
+    assert (found.summary_line, found.exit_code) == ("clean", 0)
     assert set(found.not_checked) == OUTSIDE
 
 

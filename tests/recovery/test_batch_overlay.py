@@ -28,7 +28,7 @@ def make_state_batches(found: list[Row]) -> StateBatches:
     return StateBatches(*table.T)
 
 
-def overlay_by_rule(found: list[Row]) -> list[tuple[int, ...]]:
+def merge_with_shard_core(found: list[Row]) -> list[tuple[int, ...]]:
     return [
         (row, *batch)
         for row in sorted({row for row, _ in found})
@@ -40,4 +40,4 @@ def overlay_by_rule(found: list[Row]) -> list[tuple[int, ...]]:
 @settings(deadline=None, max_examples=400)
 def test_every_offset_keeps_greatest_covering_batch(found: list[Row]) -> None:
     made = overlay_batches(make_state_batches(found))
-    assert list(zip(*(column.tolist() for column in made), strict=True)) == overlay_by_rule(found)
+    assert list(zip(*(column.tolist() for column in made), strict=True)) == merge_with_shard_core(found)

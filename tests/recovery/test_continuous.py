@@ -32,20 +32,20 @@ def test_failed_run_does_not_end_the_repetition(tmp_path: Path) -> None:
     served: list[str] = []
     listen = HostPort("127.0.0.1", *free_ports(1))
 
-    def run() -> Sequence[ArchiveResult]:
+    def run_job() -> Sequence[ArchiveResult]:
         found = next(runs)
         if isinstance(found, Exception):
             raise found
         return [ArchiveResult(1, found, {}, {})]
 
-    def report(found: object) -> None:
+    def record_report(found: object) -> None:
         reported.append(found)
         served.append(read_metrics(listen))
         if len(reported) == 4:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    run_periodically(run, ArchiveMetrics(lambda: 0), every_s=0.01, listen=listen, report=report)
+    run_periodically(run_job, ArchiveMetrics(lambda: 0), every_s=0.01, listen=listen, report=record_report)
     assert signal.getsignal(signal.SIGTERM) is before
     assert [type(found) for found in reported] == [list, LogUnavailable, ZeroDivisionError, list]
     assert 'share_coordinator_archive_runs_total{result="failed"} 2.0' in served[-1].splitlines()
@@ -83,20 +83,24 @@ def test_archive_metrics_show_lag_and_lost_records(tmp_path: Path) -> None:
     log, folder = GrowingPartition(tmp_path / "disk"), tmp_path / "archive"
     metrics = ArchiveMetrics(lambda: 7)
 
-    def value(name: str, **labels: str) -> float | None:
+    def metric_value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"share_coordinator_archive_{name}", labels)
 
     log.append_records(100)
     metrics.record_run([archive(log.source, folder)], duration_s=1.0, now_ms=3_000)
-    assert (value("records_total"), value("lost_records_total"), value("lag_records")) == (100, 0, 7)
+    assert (
+        metric_value("records_total"),
+        metric_value("lost_records_total"),
+        metric_value("lag_records"),
+    ) == (100, 0, 7)
     for _ in range(2):
         log.append_records(100)
     log.prune()
     metrics.record_run([archive(log.source, folder)], duration_s=2.0, now_ms=5_000)
-    assert (value("records_total"), value("lost_records_total")) == (200, 100)
+    assert (metric_value("records_total"), metric_value("lost_records_total")) == (200, 100)
     metrics.record_run(None, duration_s=2.0, now_ms=9_000)
-    runs = [value("runs_total", result=result) for result in ("whole", "incomplete", "failed")]
-    assert (runs, value("last_success_timestamp_seconds")) == ([1, 1, 1], 5)
+    runs = [metric_value("runs_total", result=result) for result in ("whole", "incomplete", "failed")]
+    assert (runs, metric_value("last_success_timestamp_seconds")) == ([1, 1, 1], 5)
 
 
 def test_lag_is_the_number_of_records_that_the_archive_lacks(tmp_path: Path) -> None:
@@ -110,13 +114,13 @@ def test_lag_is_the_number_of_records_that_the_archive_lacks(tmp_path: Path) -> 
 def test_lag_of_a_log_that_cannot_be_read_stays() -> None:
     lags: Iterator[int | Exception] = iter([5, LogUnavailable("no broker answers")])
 
-    def measure() -> int:
+    def measure_lag() -> int:
         found = next(lags)
         if isinstance(found, Exception):
             raise found
         return found
 
-    metrics = ArchiveMetrics(measure)
+    metrics = ArchiveMetrics(measure_lag)
     for _ in range(2):
         metrics.record_run(None, duration_s=1.0, now_ms=1)
     assert metrics.registry.get_sample_value("share_coordinator_archive_lag_records") == 5

@@ -18,12 +18,12 @@ from coordinator.recovery import api
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
 from coordinator.recovery.engines.local import ALONE_MAX
-from coordinator.recovery.engines.spark_session import SparkMissing, get_or_start_session
+from coordinator.recovery.engines.spark_session import SparkUnavailable, get_or_start_session
 from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.job import COUNTS_OUTPUT, ResultsIncomplete
 from coordinator.recovery.manifest import (
     MANIFEST,
-    StoredStates,
+    LazyStates,
     iso_time,
     parse_time,
     read_manifest,
@@ -201,7 +201,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         "states.parquet": len(run.states),
         "ranges.parquet": len(run.ranges),
     }
-    assert StoredStates.from_results(open_folder(to)).table.equals(run.states)
+    assert LazyStates.from_results(open_folder(to)).table.equals(run.states)
     assert pq.read_table(to / "states.parquet").schema.equals(STATES)
     assert pq.read_schema(to / "ranges.parquet").equals(RANGES)
     assert {path.name for path in to.iterdir()} == {"states.parquet", "ranges.parquet", MANIFEST}
@@ -281,7 +281,7 @@ def test_unknown_engine_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "cause"),
     [
         ("An error occurred while calling None.x.\n: java.lang.E: no disk\n\tat y", "java.lang.E: no disk"),
         (
@@ -297,11 +297,11 @@ def test_unknown_engine_is_refused() -> None:
         ("", "ValueError"),
     ],
 )
-def test_cause_of_failed_spark_start_is_one_line(said: str, told: str) -> None:
-    assert spark_session.format_start_error(ValueError(said)) == told
+def test_cause_of_failed_spark_start_is_one_line(message: str, cause: str) -> None:
+    assert spark_session.format_start_error(ValueError(message)) == cause
 
 
 def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(SparkMissing, match=r"pip install share-coordinator\[spark\]"):
+    with pytest.raises(SparkUnavailable, match=r"pip install share-coordinator\[spark\]"):
         get_or_start_session()

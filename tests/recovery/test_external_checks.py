@@ -33,7 +33,7 @@ from coordinator.recovery.job import LogReadResult, output_rows
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.share_partitions import make_share_state, row_identity, row_share_partition
 from coordinator.recovery.sources.base import ReadPlan
-from coordinator.recovery.state_tasks import PartitionStates, no_states
+from coordinator.recovery.state_tasks import PartitionStates, empty_partition_states
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.share_groups import (
@@ -62,7 +62,7 @@ def make_clean_log() -> Log:
 
 
 @pytest.fixture
-def old_audit(tmp_path: Path) -> AuditResult:
+def earlier_audit(tmp_path: Path) -> AuditResult:
     return audit_segments(write_log(tmp_path / "before", make_clean_log()), AuditOptions(limits=CLEAN_LIMITS))
 
 
@@ -103,9 +103,9 @@ def test_p5_different_partition_count_is_found() -> None:
 
 
 def test_x2_states_and_groups_are_compared_in_both_directions(
-    old_audit: AuditResult, monkeypatch: pytest.MonkeyPatch
+    earlier_audit: AuditResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = finding_rows(old_audit)
+    states = finding_rows(earlier_audit)
     shown = {(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
     groups = {row["group_id"] for row in states}
     topics = {topic_id: "a name" for _, topic_id, _ in shown}
@@ -144,7 +144,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     for deleted, missing in cases:
         task = partial(compare_with_cluster, {}, pa.array(check._initialised, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
-        outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
+        outputs = [*task(PartitionStates(0, table, deleted)), *task(empty_partition_states(1))]
         found_missing = output_rows(check.finish(LOCAL, LogReadResult(NO_PLAN, outputs)), FINDINGS_OUTPUT)
         assert [row["share_partition"] for row in found_missing] == missing
         assert {row["check"] for row in found_missing} <= {"X2"}
@@ -173,30 +173,30 @@ def keep_first_half_of_log(log: Log) -> None:
 
 @pytest.mark.parametrize("spoil", [remove_first_share_partition, keep_first_half_of_log])
 def test_x3_state_of_earlier_audit_is_missing(
-    spoil: Callable[[Log], None], old_audit: AuditResult, tmp_path: Path
+    spoil: Callable[[Log], None], earlier_audit: AuditResult, tmp_path: Path
 ) -> None:
     log = make_clean_log()
     spoil(log)
     folder = write_log(tmp_path / "now", log)
     options = AuditOptions(
-        limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
+        limits=CLEAN_LIMITS, baseline=Baseline(earlier_audit.manifest, lambda number: earlier_audit.states)
     )
     found = audit_segments(folder, options)
     assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
-    assert audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS)).verdict == "clean"
+    assert audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS)).summary_line == "clean"
 
 
-def test_x3_deleted_or_updated_state_is_not_missing(old_audit: AuditResult, tmp_path: Path) -> None:
+def test_x3_deleted_or_updated_state_is_not_missing(earlier_audit: AuditResult, tmp_path: Path) -> None:
     log = SimulatedShareGroups(5).run_steps(600).log
     options = AuditOptions(
-        limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
+        limits=CLEAN_LIMITS, baseline=Baseline(earlier_audit.manifest, lambda number: earlier_audit.states)
     )
-    assert audit_segments(write_log(tmp_path / "now", log), options).verdict == "clean"
+    assert audit_segments(write_log(tmp_path / "now", log), options).summary_line == "clean"
 
 
-def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult, tmp_path: Path) -> None:
+def test_x3_is_doubtful_if_deletion_may_have_been_pruned(earlier_audit: AuditResult, tmp_path: Path) -> None:
     log = SimulatedShareGroups(5).run_steps(900).log
-    read_to = {int(number): of["read_to"] for number, of in old_audit.manifest["partitions"].items()}
+    read_to = {int(number): of["read_to"] for number, of in earlier_audit.manifest["partitions"].items()}
     late = {
         number: [each for each in records if each.log_offset > read_to[number] + 5]
         for number, records in log.items()
@@ -204,7 +204,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult,
     key = late[0][0].record.key
     late[0] = [replace(each, record=each.record) for each in late[0] if each.record.key != key]
     options = AuditOptions(
-        limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
+        limits=CLEAN_LIMITS, baseline=Baseline(earlier_audit.manifest, lambda number: earlier_audit.states)
     )
     found = audit_segments(write_log(tmp_path / "now", late), options).findings.to_pylist()
     doubtful = [row for row in found if row["check"] == "X3" and row["group_id"] == key.group_id]
@@ -212,8 +212,8 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult,
     assert {row["severity"] for row in doubtful} == {"warning"}
 
 
-def test_x4_different_target_is_found(old_audit: AuditResult) -> None:
-    states = {row_share_partition(row): make_share_state(row) for row in finding_rows(old_audit)}
+def test_x4_different_target_is_found(earlier_audit: AuditResult) -> None:
+    states = {row_share_partition(row): make_share_state(row) for row in finding_rows(earlier_audit)}
     from coordinator.operate.migration.fold import ComparableState
 
     held = {key: ComparableState.from_state(state) for key, state in states.items()}
@@ -227,8 +227,8 @@ def test_x4_different_target_is_found(old_audit: AuditResult) -> None:
     assert list(rewrite.find_different_states(states, left)) == [f"{key}: the second comparison differs"]
 
 
-def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
-    states = [row for row in finding_rows(old_audit) if row["state_batches"] and row["start_offset"] > 3]
+def test_x5_state_beyond_data_is_found(earlier_audit: AuditResult) -> None:
+    states = [row for row in finding_rows(earlier_audit) if row["state_batches"] and row["start_offset"] > 3]
     ends = {row_share_partition(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
     starts = dict.fromkeys(ends, 0)
     assert list(check_offsets_in_log(states, starts, ends, Limits())) == []
@@ -249,7 +249,7 @@ def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
 
 
 def test_failed_external_check_is_reported_and_does_not_end_audit(
-    old_audit: AuditResult, tmp_path: Path
+    earlier_audit: AuditResult, tmp_path: Path
 ) -> None:
     class UnreachableCheck(ExternalCheck):
         def read_before_log(self) -> None:
@@ -257,11 +257,11 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
 
     options = AuditOptions(limits=CLEAN_LIMITS, external=[UnreachableCheck(("X2", "X5"))])
     found = audit_segments(tmp_path / "before", options)
-    assert found.verdict == "clean"
+    assert found.summary_line == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
     # If the user requested the check, the audit reports it as not checked.
     requested = UnreachableCheck(("X1",), is_requested=True)
     found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=[requested]))
-    assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)
+    assert (found.summary_line, found.exit_code) == ("clean; not checked: X1", 1)
     assert found.not_checked["X1"] == "nobody answers"

@@ -47,7 +47,7 @@ def test_fold_of_any_chunks_equals_shard_core(log: list[LogEntry], data: st.Data
 
 
 def test_fold_memory_depends_on_share_partitions_not_records() -> None:
-    """The fold of a hot share-partition buffers a bounded number of records."""
+    """A share-partition with many updates: the number of buffered records has a limit."""
     key = KEYS[0]
     scanned = PartitionScan(STATE_PARTITION)
     folding = StateFold(scanned)

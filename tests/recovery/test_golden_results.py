@@ -57,12 +57,12 @@ def read_commits(folder: Path) -> list[dict[str, object]]:
         commit = json.loads(path.read_text("utf-8"))
         assert commit.pop("source").startswith("segments:")
         for piece in commit["pieces"]:
-            piece["file"] = plain_name(piece["file"])
+            piece["file"] = remove_random_part(piece["file"])
         found.append({"file": path.name, **commit})
     return found
 
 
-def plain_name(name: str) -> str:
+def remove_random_part(name: str) -> str:
     return re.sub("-[0-9a-f]{32}", "", name)
 
 
@@ -71,7 +71,7 @@ def test_archive_format_is_unchanged(tmp_path: Path) -> None:
     assert read_commits(tmp_path / "archive") == read_commits(GOLDEN / ARCHIVE)
     files = [sorted((folder / FILES).iterdir()) for folder in (tmp_path / "archive", GOLDEN / ARCHIVE)]
     for one, other in zip(*files, strict=True):
-        assert plain_name(one.name) == other.name
+        assert remove_random_part(one.name) == other.name
         written, recorded = pq.read_table(one), pq.read_table(other)
         assert written.schema.equals(recorded.schema)
         assert written.equals(recorded)

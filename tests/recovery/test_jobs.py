@@ -148,18 +148,20 @@ def test_log_is_rewritten_and_rewritten_back(
     for folder in (there, back):
         found = comparable_rows(rebuild(LOCAL, JournalSource(str(folder))).states.to_pylist())
         for row, wanted in zip(
-            sorted(found, key=_state_name), sorted(shard_core_rows(states), key=_state_name), strict=True
+            sorted(found, key=_share_partition_fields),
+            sorted(shard_core_rows(states), key=_share_partition_fields),
+            strict=True,
         ):
             assert {name: row[name] for name in (*names, "state_batches")} == {
                 name: wanted[name] for name in (*names, "state_batches")
             }
 
 
-def _state_name(row: dict[str, object]) -> tuple[object, ...]:
+def _share_partition_fields(row: dict[str, object]) -> tuple[object, ...]:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def _states_of(journal: Path) -> dict[SharePartitionKey, dict[str, Any]]:
+def _states_in_journal(journal: Path) -> dict[SharePartitionKey, dict[str, Any]]:
     rows = rebuild(LOCAL, JournalSource(str(journal))).states.to_pylist()
     return {row_share_partition(row): row for row in rows}
 
@@ -173,7 +175,7 @@ def test_rewrite_uses_correctly_placed_state_of_two(
     assert done.is_good
     wanted = share_groups.shards[state_partition(key, STATE_PARTITIONS)].state(key)
     assert wanted is not None
-    assert _states_of(tmp_path / "there")[key]["start_offset"] == wanted.start_offset > 0
+    assert _states_in_journal(tmp_path / "there")[key]["start_offset"] == wanted.start_offset > 0
     (note,) = done.notes
     assert note.endswith(
         f"another state partition has the valid state: {key} in state partition {STATE_PARTITIONS - 1}"
@@ -251,7 +253,7 @@ def test_log_is_restored_as_of_before_a_fault(share_groups: SimulatedShareGroups
     cut = LogCut({bad["state_partition"]: bad["log_offset"]})
     assert rewrite_journal(source, tmp_path / "restored", STATE_PARTITIONS, cut=cut).is_good
     key = SharePartitionKey.parse(f"{bad['group_id']}:{bad['topic_id']}:{bad['partition']}")
-    held = _states_of(tmp_path / "restored")[key]
+    held = _states_in_journal(tmp_path / "restored")[key]
     intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
     wanted = explain(intact, key, cut=cut).events[-1].step.after
     assert wanted is not None

@@ -78,7 +78,7 @@ def run_coordinator(
 def send_random_requests(port: int, seed: int = 1) -> None:
     """Initialize, read and write each share-partition like its leader; delete the last share-partition."""
 
-    async def main() -> None:
+    async def send_requests() -> None:
         random = Random(seed)
         async with ShareCoordinatorClient(f"127.0.0.1:{port}", retry=RETRY) as client:
             for key in KEYS:
@@ -98,13 +98,13 @@ def send_random_requests(port: int, seed: int = 1) -> None:
                     )
             await client.delete(KEYS[-1])
 
-    asyncio.run(main())
+    asyncio.run(send_requests())
 
 
 def read_all_states(port: int) -> Answers:
     """Read all states."""
 
-    async def main() -> Answers:
+    async def read_states() -> Answers:
         found = {}
         async with ShareCoordinatorClient(f"127.0.0.1:{port}", retry=RETRY) as client:
             for key in KEYS[:-1]:
@@ -112,7 +112,7 @@ def read_all_states(port: int) -> Answers:
                 found[key] = (summary, (await client.read(key, summary.leader_epoch)).batches)
         return found
 
-    return asyncio.run(main())
+    return asyncio.run(read_states())
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     assert (found.compared, found.equal, found.different, found.unknown) == (15, 15, [], {})
     options = AuditOptions(external=[LiveCheck(source, live)])
     checked = audit(LOCAL, source, options)
-    assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
+    assert (checked.summary_line, checked.findings.to_pylist()) == ("clean", [])
     for key in KEYS[:2]:
         check_history(journal, source, key, offset=13)
     # The command of docs/recovery.md.
@@ -203,7 +203,7 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     report = json.loads(done.out)
     assert (report["verified"], report["counts"], report["differences"]) == (True, {"copy": 15}, [])
     moved = audit(LOCAL, JournalSource(str(target)), AuditOptions())
-    assert (moved.verdict, len(moved.states)) == ("clean", 15)
+    assert (moved.summary_line, len(moved.states)) == ("clean", 15)
     assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
         moved.states.column("state_partition").to_pylist()
     )

@@ -11,7 +11,7 @@ from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
-from coordinator.recovery.live_comparison import diff, state_of_row
+from coordinator.recovery.live_comparison import diff, row_to_comparable_state
 from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.share_partitions import is_in_hash_partition, row_share_partition
@@ -46,16 +46,16 @@ Answers = Callable[[], Mapping[SharePartitionKey, LiveState]]
 
 
 @pytest.fixture
-def answer_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
+def set_live_responses(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
     """Return the function that sets the responses of the live coordinator, which are made when it is read."""
 
-    def set_answers(make_answers: Answers) -> None:
+    def replace_read_states(make_answers: Answers) -> None:
         async def read_states(live: str, leader_epochs: object) -> Mapping[SharePartitionKey, LiveState]:
             return make_answers()
 
         monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read_states)
 
-    return set_answers
+    return replace_read_states
 
 
 def state_rows(run: AuditResult) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ def state_rows(run: AuditResult) -> list[dict[str, Any]]:
 
 def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
     """Return the answer of a coordinator with this state, except for the changed fields."""
-    held = state_of_row(row)._asdict() | changed
+    held = row_to_comparable_state(row)._asdict() | changed
     summary = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
     read = ("state_epoch", "start_offset", "batches")
     return LiveState({name: held[name] for name in summary}, {name: held[name] for name in read})
@@ -86,14 +86,14 @@ def test_x1_different_answer_is_found(
     what: str,
     audit_result: AuditResult,
     tmp_path: Path,
-    answer_with: Callable[[Answers], None],
+    set_live_responses: Callable[[Answers], None],
 ) -> None:
     states = state_rows(audit_result)
     wrong = next(row for row in states if row["state_batches"])
 
     answers = {row_share_partition(row): make_live_state(row) for row in states}
     given = LiveState(None, None) if changed is None else make_live_state(wrong, **changed)
-    answer_with(lambda: answers | {row_share_partition(wrong): given})
+    set_live_responses(lambda: answers | {row_share_partition(wrong): given})
     source = SegmentSource(str(tmp_path / "before"))
     found = diff(LOCAL, source, "nobody:1")
     assert [each.key for each in found.different] == [row_share_partition(wrong)]
@@ -118,7 +118,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     answered: int,
     counts: tuple[int, int, int],
     tmp_path: Path,
-    answer_with: Callable[[Answers], None],
+    set_live_responses: Callable[[Answers], None],
 ) -> None:
     key = SharePartitionKey("group", bytes(16), 1)
     values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 0, 1, 0, 1, 1, b"", -1, -1)]
@@ -135,14 +135,14 @@ def test_x1_state_pruned_during_comparison_is_unknown(
         (row,) = run.states.to_pylist()
         return {key: make_live_state(row, start_offset=answered)}
 
-    answer_with(write_prune_and_answer)
+    set_live_responses(write_prune_and_answer)
     found = diff(LOCAL, source, "nobody:1")
     assert (found.equal_later, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
 
 
 def test_state_after_checkpoint_of_archive_is_found_by_diff(
-    tmp_path: Path, answer_with: Callable[[Answers], None]
+    tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     key = SharePartitionKey("group", bytes(16), 1)
     values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 7, 1, 0, 1, 1, b"", -1, -1)]
@@ -150,25 +150,25 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
     batches = encode_batches([encode_record(StateRecord(key, value)) for value in values], size=1)
     log, copied = SegmentSource(str(tmp_path)), tmp_path / "archive"
 
-    def copy(count: int) -> None:
+    def archive_first_batches(count: int) -> None:
         write_segments(tmp_path / f"{TOPIC}-0", batches[:count])
         archive(log, copied)
 
-    copy(4)
+    archive_first_batches(4)
     checkpoint_states(LOCAL, copied, interval_ms=1, now_ms=0)
     (row,) = rebuild(LOCAL, log).states.to_pylist()
 
     def copy_and_answer() -> dict[SharePartitionKey, LiveState]:
-        copy(6)
+        archive_first_batches(6)
         return {key: make_live_state(row, start_offset=5)}
 
-    answer_with(copy_and_answer)
+    set_live_responses(copy_and_answer)
     found = diff(LOCAL, ArchiveSource(str(copied)), "nobody:1")
     assert (found.equal_later, found.different) == (1, [])
 
 
 def test_state_in_two_partitions_is_compared_with_correct_one(
-    tmp_path: Path, answer_with: Callable[[Answers], None]
+    tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     groups = SimulatedShareGroups(5).run_steps(300)
     key = copy_to_other_partition(groups.log, groups.leaders)
@@ -182,7 +182,7 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
         if is_in_hash_partition(row, STATE_PARTITIONS)
     }
 
-    answer_with(lambda: {each: make_live_state(row) for each, row in placed.items()})
+    set_live_responses(lambda: {each: make_live_state(row) for each, row in placed.items()})
     again = audit_segments(
         folder,
         AuditOptions(
@@ -195,7 +195,7 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
 
 
 def test_state_listed_by_coordinator_but_missing_in_log_differs(
-    audit_result: AuditResult, tmp_path: Path, answer_with: Callable[[Answers], None]
+    audit_result: AuditResult, tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
     states = {row_share_partition(row): row for row in state_rows(audit_result)}
@@ -203,7 +203,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     gone = SharePartitionKey("gone", bytes(16), 3)
 
     answers = {key: make_live_state(row) for key, row in states.items()}
-    answer_with(lambda: {**answers, lost: LiveState({"start_offset": 5}), gone: LiveState(None, None)})
+    set_live_responses(lambda: {**answers, lost: LiveState({"start_offset": 5}), gone: LiveState(None, None)})
     listed = [lost, gone, *states]
     found = diff(LOCAL, source, "live", listed=listed)
     assert [(each.key, each.what) for each in found.different] == [
@@ -213,11 +213,13 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
 
 
 def test_differences_beyond_limit_are_counted(
-    audit_result: AuditResult, tmp_path: Path, answer_with: Callable[[Answers], None]
+    audit_result: AuditResult, tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     states = state_rows(audit_result)
 
-    answer_with(lambda: {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states})
+    set_live_responses(
+        lambda: {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states}
+    )
     found = diff(LOCAL, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
     assert (len(found.different), found.unlisted) == (2, len(states) - 2)
     assert (found.compared, found.equal) == (len(states), 0)

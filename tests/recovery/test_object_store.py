@@ -33,7 +33,7 @@ LOCAL = LocalEngine(1)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+def running_s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with s3_server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
         for name, value in server.environment.items():
             environment.setenv(name, value)
@@ -165,7 +165,7 @@ def test_baseline_of_periodic_audits_is_kept_in_object_store(growing_log: Growin
 
 
 def test_missing_archive_and_refused_access_are_reported(
-    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    running_s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="it has none"):
         ArchiveSource(f"s3://{BUCKET}/nothing").plan(LogCut())

@@ -179,11 +179,11 @@ def test_decoded_values_equal_those_of_protocol(log: list[LogEntry]) -> None:
             assert kind is (
                 RecordKind.SNAPSHOT if isinstance(value, ShareSnapshotValue) else RecordKind.UPDATE
             )
-            _check_value(decoded, place, value)
+            _assert_equal_value(decoded, place, value)
     assert not rows
 
 
-def _check_value(decoded: Any, place: int, value: ShareSnapshotValue | ShareUpdateValue) -> None:
+def _assert_equal_value(decoded: Any, place: int, value: ShareSnapshotValue | ShareUpdateValue) -> None:
     names = ["snapshot_epoch", "leader_epoch", "start_offset", "delivery_complete_count"]
     if isinstance(value, ShareSnapshotValue):
         names += ["state_epoch", "leader_epoch_max", "create_timestamp", "write_timestamp"]

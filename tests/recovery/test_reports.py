@@ -42,16 +42,19 @@ def hostile_audit(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
 
 def test_text_starts_with_verdict_and_ends_with_unchecked(audit_result: AuditResult) -> None:
     lines = as_text(audit_result).splitlines()
-    assert lines[0] == f"Recovery audit of {audit_result.manifest['source']}: {audit_result.verdict.upper()}"
+    assert (
+        lines[0]
+        == f"Recovery audit of {audit_result.manifest['source']}: {audit_result.summary_line.upper()}"
+    )
     assert "after it: NO: " in " ".join(" ".join(lines).split())
     severities = [line.split()[0] for line in lines if re.match(r"(CRITICAL|WARNING|INFO) ", line)]
     assert severities == sorted(severities, key=("CRITICAL", "WARNING", "INFO").index)
-    commands = {group.command for group in audit_result.answer.groups}
+    commands = {group.command for group in audit_result.verdict.groups}
     assert all(len(line) <= 100 or line.strip() in commands for line in lines)
     assert {line.split()[2] for line in lines if line.startswith("not run")} == {
         f"{check}:" for check in audit_result.not_checked
     }
-    (group, *_) = audit_result.answer.groups
+    (group, *_) = audit_result.verdict.groups
     assert any(line.strip() == group.command for line in lines)
 
 
@@ -66,7 +69,7 @@ def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_p
     log = SimulatedShareGroups(3).run_steps(600).log
     limits = FAULTS[fault](log) or CLEAN_LIMITS
     found = audit_segments(write_log(tmp_path, log), AuditOptions(limits=limits))
-    assert found.answer.headline.endswith(answer)
+    assert found.verdict.headline.endswith(answer)
     passed = next(line for line in as_text(found).splitlines() if line.startswith("passed"))
     assert ("in what could be read:" in passed) == (fault == "P4")
 
@@ -90,7 +93,7 @@ def test_examples_are_limited_and_all_findings_are_counted(audit_result: AuditRe
 
 def test_json_is_complete(audit_result: AuditResult) -> None:
     report = json.loads(as_json(audit_result))
-    assert (report["verdict"], report["exit_code"]) == (audit_result.verdict, 2)
+    assert (report["verdict"], report["exit_code"]) == (audit_result.summary_line, 2)
     assert len(report["findings"]) == len(audit_result.findings)
     assert all(each["meaning"] and each["advice"] for each in report["findings"])
     assert set(report["passed"]) | {each["check"] for each in report["findings"]} | set(
@@ -119,7 +122,7 @@ def test_empty_log_has_report(tmp_path: Path) -> None:
     (tmp_path / "log" / "__share_group_state-0").mkdir(parents=True)
     (tmp_path / "log" / "__share_group_state-0" / f"{0:020}.log").write_bytes(b"")
     run = audit_segments(tmp_path / "log")
-    assert (run.verdict, len(run.states)) == ("clean", 0)
+    assert (run.summary_line, len(run.states)) == ("clean", 0)
     assert as_text(run).startswith("Recovery audit of ")
 
 

@@ -153,7 +153,7 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
     found = audit(ALONE, journal_source, AuditOptions())
     named = {
         f"{each.group_id}:{each.topic_id}:{each.partition}": each.status
-        for group in found.answer.groups
+        for group in found.verdict.groups
         for each in group.affected
         if "P4" in each.checks
     }

@@ -106,7 +106,7 @@ async def write_topic(bootstrap: str, security: ClientSecurity) -> None:
 
 
 @pytest.fixture(scope="module")
-def outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def driver_outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Run the driver on a cluster with archive and results in S3."""
     folder = tmp_path_factory.mktemp("secured")
     credential = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
@@ -145,28 +145,32 @@ def outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def expected() -> Any:
+def expected_states() -> Any:
     batches = {p: encode_batches(make_varied_records(RECORDS, seed=p)) for p in range(PARTITIONS)}
     return json.loads(json.dumps(load_expected_states(batches), default=repr))
 
 
-def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_write_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows without the time of the last write, which is that of the test."""
     return [{name: value for name, value in row.items() if name != "last_write_ms"} for row in rows]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_executors_read_secured_cluster(mechanism: str, outcomes: dict[str, Any], expected: Any) -> None:
-    """Each read asserts that it runs in an executor; both executors have read."""
-    assert outcomes[mechanism]["executors"] == 2
-    assert without_times(outcomes[mechanism]["states"]) == without_times(expected)
+def test_executors_read_secured_cluster(
+    mechanism: str, driver_outcomes: dict[str, Any], expected_states: Any
+) -> None:
+    """Each read of the source asserts that it runs in an executor. Both executors must have read."""
+    assert driver_outcomes[mechanism]["executors"] == 2
+    assert without_write_times(driver_outcomes[mechanism]["states"]) == without_write_times(expected_states)
 
 
-def test_executors_archive_to_object_store_and_read_it(outcomes: dict[str, Any], expected: Any) -> None:
+def test_executors_archive_to_object_store_and_read_it(
+    driver_outcomes: dict[str, Any], expected_states: Any
+) -> None:
     """The stream's checkpoint, the archive and the states are in S3."""
-    archived = outcomes["archive"]
+    archived = driver_outcomes["archive"]
     assert (archived["records"] >= PARTITIONS * RECORDS, archived["whole"]) == (True, True)
-    assert without_times(archived["states"]) == without_times(expected)
+    assert without_write_times(archived["states"]) == without_write_times(expected_states)
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,7 @@ def run_driver(master: str, bootstrap: str, securities: str, uri: str, folder: s
     from coordinator.recovery.engines.spark_session import get_or_start_session
 
     spark = get_or_start_session(master)
-    outcomes: dict[str, Any] = {}
+    driver_outcomes: dict[str, Any] = {}
     access: dict[str, Any] = {}
     for fields in json.loads(securities):
         name = fields["mechanism"]
@@ -205,16 +209,16 @@ def run_driver(master: str, bootstrap: str, securities: str, uri: str, folder: s
         access = {"bootstrap_servers": bootstrap, "security": ClientSecurity(**fields)}
         source = NotedSource(TOPIC, **access, notes=str(notes))
         states = rebuild(SparkEngine(spark), source).states.to_pylist()
-        outcomes[name] = {"states": state_rows(states), "executors": len(os.listdir(notes))}
+        driver_outcomes[name] = {"states": state_rows(states), "executors": len(os.listdir(notes))}
     source = open_source(f"kafka:{TOPIC}", **access)
     done = archive_stream(spark, source, f"{uri}/archive")
     stored = api.states(spark, f"archive:{uri}/archive", to=f"{uri}/states")
-    outcomes["archive"] = {
+    driver_outcomes["archive"] = {
         "records": sum(each.records for each in done),
         "whole": all(each.is_whole for each in done),
         "states": state_rows([row.asDict(recursive=True) for row in stored.collect()]),
     }
-    Path(folder, "outcomes.json").write_text(json.dumps(outcomes, default=repr))
+    Path(folder, "outcomes.json").write_text(json.dumps(driver_outcomes, default=repr))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from tests.unit.log.environments import append_durably
 ALONE = LocalEngine(1)
 
 
-def rebuild_alone(source: Source, cut: LogCut | None = None) -> RebuildResult:
+def rebuild_locally(source: Source, cut: LogCut | None = None) -> RebuildResult:
     return rebuild(ALONE, source, cut=cut)
 
 
@@ -55,7 +55,7 @@ def test_all_partitions_of_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
     for p, batches in partitions.items():
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=20)
     (tmp_path / "orders-0").mkdir()
-    run = rebuild_alone(open_source(f"segments:{tmp_path}"))
+    run = rebuild_locally(open_source(f"segments:{tmp_path}"))
     assert state_rows(run) == load_expected_states(partitions)
     assert run.manifest["totals"]["records"] == 1_200
     assert run.manifest["partitions"]["1"]["read_to"] == 400
@@ -82,11 +82,11 @@ def test_incomplete_last_batch_is_ignored_and_reported(tmp_path: Path) -> None:
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     torn = encode_batch(100, 5, [(b"key", b"value")])[:-3]
     path.write_bytes(path.read_bytes() + torn)
-    run = rebuild_alone(SegmentSource(str(tmp_path)))
+    run = rebuild_locally(SegmentSource(str(tmp_path)))
     assert state_rows(run) == load_expected_states({0: batches})
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == len(torn)
     path.write_bytes(b"".join(batches) + bytes(4_096))
-    assert state_rows(rebuild_alone(SegmentSource(str(tmp_path)))) == load_expected_states({0: batches})
+    assert state_rows(rebuild_locally(SegmentSource(str(tmp_path)))) == load_expected_states({0: batches})
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_damage_in_last_segment_is_not_an_incomplete_write(
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     position = sum(map(len, batches[:3]))
     path.write_bytes(spoilt(path.read_bytes(), position))
-    run = rebuild_alone(SegmentSource(str(tmp_path)))
+    run = rebuild_locally(SegmentSource(str(tmp_path)))
     damage, *_ = run.manifest["damages"]
     assert (damage["state_partition"], damage["first"]) == (0, 21)
     assert re.search(
@@ -125,7 +125,7 @@ def test_incomplete_batch_of_any_length_is_ignored(tmp_path: Path, kept: int) ->
     batches = encode_batches(make_varied_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     path.write_bytes(path.read_bytes() + encode_batch(100, 5, [(b"key", b"value")])[:kept])
-    run = rebuild_alone(SegmentSource(str(tmp_path)))
+    run = rebuild_locally(SegmentSource(str(tmp_path)))
     assert state_rows(run) == load_expected_states({0: batches})
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == kept
 
@@ -136,15 +136,15 @@ def test_records_before_and_after_damage_are_read(tmp_path: Path) -> None:
     flipped = batches[7][:70] + b"?" + batches[7][71:]
     for spoilt in (batches[7][:-5], flipped, bytes(100)):
         write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], spoilt, *batches[8:]])
-        run = rebuild_alone(source)
+        run = rebuild_locally(source)
         (damage,) = run.manifest["damages"]
         assert (damage["first"], damage["last"], run.manifest["totals"]["records"]) == (49, 55, 93)
         assert f"at byte {sum(map(len, batches[:7]))}" in damage["what"]
     assert read_log_offsets(source) == {3: [*range(49), *range(56, 100)]}
-    run = rebuild_alone(source, LogCut({3: 49}))
+    run = rebuild_locally(source, LogCut({3: 49}))
     assert state_rows(run) == load_expected_states({3: batches[:7]})
     assert run.manifest["damages"] == []
-    assert [each["first"] for each in rebuild_alone(source, LogCut({3: 50})).manifest["damages"]] == [49]
+    assert [each["first"] for each in rebuild_locally(source, LogCut({3: 50})).manifest["damages"]] == [49]
 
 
 def test_records_of_topic_around_damage_are_read() -> None:
@@ -188,9 +188,9 @@ def test_cut_by_offset_returns_earlier_state(tmp_path: Path) -> None:
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
     cut = {0: 151, 1: 0}
-    assert state_rows(rebuild_alone(source, LogCut(cut))) == load_expected_states(partitions, before=cut)
+    assert state_rows(rebuild_locally(source, LogCut(cut))) == load_expected_states(partitions, before=cut)
     with pytest.raises(ConfigError, match="7:1 cannot be used: it must be of a state partition there is"):
-        rebuild_alone(source, LogCut({7: 1}))
+        rebuild_locally(source, LogCut({7: 1}))
 
 
 def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
@@ -198,21 +198,21 @@ def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
     # Seven records per millisecond, from 1000 on.
-    assert state_rows(rebuild_alone(source, LogCut(time_ms=1_019))) == load_expected_states(
+    assert state_rows(rebuild_locally(source, LogCut(time_ms=1_019))) == load_expected_states(
         {0: batches}, before={0: 140}
     )
-    assert state_rows(rebuild_alone(source, LogCut(time_ms=9_999))) == load_expected_states({0: batches})
-    assert state_rows(rebuild_alone(source, LogCut(time_ms=1))) == []
+    assert state_rows(rebuild_locally(source, LogCut(time_ms=9_999))) == load_expected_states({0: batches})
+    assert state_rows(rebuild_locally(source, LogCut(time_ms=1))) == []
 
 
 def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(100), base_offset=500))
     source = SegmentSource(str(tmp_path))
     with pytest.raises(ConfigError, match="0:499 cannot be used: it must be at or above 500"):
-        rebuild_alone(source, LogCut({0: 499}))
-    (note,) = rebuild_alone(source, LogCut({0: 550})).manifest["notes"]
+        rebuild_locally(source, LogCut({0: 499}))
+    (note,) = rebuild_locally(source, LogCut({0: 550})).manifest["notes"]
     assert "the beginning of 1 state partitions was pruned" in note
-    assert rebuild_alone(source).manifest["notes"] == []
+    assert rebuild_locally(source).manifest["notes"] == []
 
 
 async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> N
 
     journal = open_journal(tmp_path)
     await journal.open()
-    run = await asyncio.to_thread(rebuild_alone, source)
+    run = await asyncio.to_thread(rebuild_locally, source)
     assert len(source.plan(LogCut()).ranges[0].place.segments) > 2
     assert drop_write_times(state_rows(run)) == drop_write_times(load_expected_states(batches))
     await append_durably(journal, 2, make_varied_records(3, seed=9))
@@ -303,4 +303,4 @@ def test_empty_log_has_no_states(tmp_path: Path) -> None:
     (tmp_path / f"{TOPIC}-0" / f"{0:020}.log").write_bytes(b"")
     source = SegmentSource(str(tmp_path))
     assert rebuild(ALONE, source).ranges.num_rows == 0
-    assert state_rows(rebuild_alone(source)) == []
+    assert state_rows(rebuild_locally(source)) == []

@@ -18,7 +18,7 @@ from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.base import LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.state_tasks import STATES_OUTPUT, TOTALS_OUTPUT, first_states
+from coordinator.recovery.state_tasks import STATES_OUTPUT, TOTALS_OUTPUT, first_states_task
 from coordinator.recovery.tasks import NamedOutput
 from tests.recovery.logs_on_disk import (
     TOPIC,
@@ -64,7 +64,7 @@ def test_only_selected_states_reach_driver(
     spark_engine: "SparkEngine", segment_source: SegmentSource
 ) -> None:
     theirs, ours = (
-        rebuild(engine, segment_source, select=first_states(3)) for engine in (spark_engine, LOCAL)
+        rebuild(engine, segment_source, select=first_states_task(3)) for engine in (spark_engine, LOCAL)
     )
     assert theirs.states.equals(ours.states)
     assert len(theirs.states) == 9 < theirs.manifest["states"]

@@ -100,7 +100,7 @@ def test_command_fails_without_results_when_every_attempt_is_killed(job_outcomes
 
 
 def test_jobs_of_this_module_have_results_to_lose(job_outcomes: dict[str, Any]) -> None:
-    """The comparisons would also succeed with nothing on both sides."""
+    """Otherwise, comparisons of two empty results would succeed."""
     assert len(job_outcomes["rebuild"]["undisturbed"]) > 100
     assert (
         job_outcomes["audit"]["undisturbed"]["records"] == job_outcomes["archive"]["undisturbed"]["records"]

@@ -32,11 +32,11 @@ TRAVEL_PART_MAX = 0.02
 
 
 @pytest.fixture(scope="module")
-def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive_of_a_year(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_archive_of_a_year(tmp_path_factory.mktemp("year"))
 
 
-def without_checkpoints(folder: Path, copy: Path) -> ArchiveSource:
+def copy_without_checkpoints(folder: Path, copy: Path) -> ArchiveSource:
     shutil.copytree(folder, copy)
     shutil.rmtree(copy / CHECKPOINTS, ignore_errors=True)
     return ArchiveSource(str(copy))
@@ -44,27 +44,34 @@ def without_checkpoints(folder: Path, copy: Path) -> ArchiveSource:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("days_ago", [1, 180])
-def test_old_state_is_read_from_two_percent_of_a_year(year: Path, days_ago: int, tmp_path: Path) -> None:
+def test_old_state_is_read_from_two_percent_of_a_year(
+    archive_of_a_year: Path, days_ago: int, tmp_path: Path
+) -> None:
     """The cut is a time at noon. The bytes are those that the kernel counts for this process."""
-    source = ArchiveSource(str(year))
+    source = ArchiveSource(str(archive_of_a_year))
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - days_ago) * DAY_MS - DAY_MS // 2)
     found = rebuild(LOCAL, source, cut=cut)
     used = bytes_read(lambda: rebuild(LOCAL, source, cut=cut))
-    assert 0 < used <= TRAVEL_PART_MAX * stored_bytes(year)
+    assert 0 < used <= TRAVEL_PART_MAX * stored_bytes(archive_of_a_year)
     assert (
         found.manifest["totals"]["records"]
         == (DAYS - days_ago) * RECORDS_A_DAY - RECORDS_A_DAY // 2 + BATCH_RECORDS
     )
-    plain = without_checkpoints(year, tmp_path / "plain")
+    plain = copy_without_checkpoints(archive_of_a_year, tmp_path / "plain")
     assert found.states.equals(rebuild(LOCAL, plain, cut=cut).states)
     assert bytes_read(lambda: rebuild(LOCAL, plain, cut=cut)) > 10 * used
 
 
 @pytest.mark.slow
-def test_retention_keeps_the_states_of_its_time_and_removes_older_records(year: Path, tmp_path: Path) -> None:
+def test_retention_keeps_the_states_of_its_time_and_removes_older_records(
+    archive_of_a_year: Path, tmp_path: Path
+) -> None:
     kept_days, folder = 30, tmp_path / "archive"
-    shutil.copytree(year, folder)
-    plain, source = without_checkpoints(year, tmp_path / "plain"), ArchiveSource(str(folder))
+    shutil.copytree(archive_of_a_year, folder)
+    plain, source = (
+        copy_without_checkpoints(archive_of_a_year, tmp_path / "plain"),
+        ArchiveSource(str(folder)),
+    )
     now_ms = BEGAN_MS + DAYS * DAY_MS
     before = stored_bytes(folder)
     removed = remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
@@ -87,7 +94,7 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(year: 
     # The archive is continued.
     clock = SettableClock()
     clock.ms = now_ms + DAY_MS
-    done = archive(write_day(year.parent / "log", DAYS), folder, clock=clock)  # type: ignore[arg-type]
+    done = archive(write_day(archive_of_a_year.parent / "log", DAYS), folder, clock=clock)  # type: ignore[arg-type]
     assert (done.records, done.is_whole) == (RECORDS_A_DAY, True)
     assert read_log_offsets(source)[0][-1] == (DAYS + 1) * RECORDS_A_DAY - 1
 

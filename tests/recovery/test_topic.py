@@ -53,7 +53,7 @@ def source(built_in: BuiltInRig, record_time_ms: int) -> TopicSource:
     topic = new_topic("recovery")
     bootstrap = built_in.broker.bootstrap
 
-    async def main() -> None:
+    async def write_records_of_three_owners() -> None:
         for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
             async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
                 await claim_all(log)
@@ -61,7 +61,7 @@ def source(built_in: BuiltInRig, record_time_ms: int) -> TopicSource:
             if begin == 200:
                 await write_late_records(bootstrap, topic)
 
-    asyncio.run(main())
+    asyncio.run(write_records_of_three_owners())
     return TopicSource(topic, bootstrap)
 
 

@@ -25,7 +25,7 @@ from coordinator.recovery.verdict import (
     LogCopy,
     RecoveryStatus,
     classify_groups,
-    select_for_verdict,
+    select_states_for_verdict,
 )
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
@@ -114,7 +114,9 @@ def test_verdict_needs_only_states_that_findings_concern(found: list[dict[str, A
     for number in (0, 1):
         rows = [row for row in STATES if row["state_partition"] == number]
         own = [row for row in found if row["state_partition"] in (ALL, number)]
-        for name, _, table in select_for_verdict(own, PartitionStates(number, pa.Table.from_pylist(rows))):
+        for name, _, table in select_states_for_verdict(
+            own, PartitionStates(number, pa.Table.from_pylist(rows))
+        ):
             if name == CONCERNED_OUTPUT:
                 affected += table.to_pylist()
             else:

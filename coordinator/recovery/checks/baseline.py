@@ -15,7 +15,7 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.folders import Location, open_folder
-from coordinator.recovery.manifest import STATES_FILE, StoredStates, read_manifest
+from coordinator.recovery.manifest import STATES_FILE, LazyStates, read_manifest
 from coordinator.recovery.share_partitions import row_identity
 from coordinator.recovery.state_tasks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
@@ -31,7 +31,7 @@ class Baseline:
     """The results of an earlier audit: states, and the end of each state partition."""
 
     def __init__(self, manifest: Mapping[str, Any], states: Callable[[int], pa.Table]) -> None:
-        """Use the results of an earlier audit; `states` returns the states of a state partition."""
+        """`manifest` is that of the earlier audit; `states` returns the states of a state partition."""
         self.run_id: str = manifest["run_id"]
         self._states = states
         self._read_to = {int(partition): of["read_to"] for partition, of in manifest["partitions"].items()}
@@ -42,7 +42,7 @@ class Baseline:
         manifest = read_manifest(location)
         if STATES_FILE not in manifest.get("files", {}):
             raise ConfigError("results", location, "of a job that makes states")
-        return cls(manifest, StoredStates.from_results(open_folder(location)).of_partition)
+        return cls(manifest, LazyStates.from_results(open_folder(location)).of_partition)
 
     @property
     def state_partitions(self) -> Collection[int]:

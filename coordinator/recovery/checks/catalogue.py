@@ -1,6 +1,6 @@
 """Load the catalogue of the checks of an audit: id, severity, title, meaning and advice.
 
-The file `catalogue.toml` has the checks.  A finding of a check has an effect on the verdict.
+The file `catalogue.toml` has the checks.  `FindingEffect` determines the verdict on a group.
 """
 
 import tomllib
@@ -55,14 +55,14 @@ class Check(NamedTuple):
     doubtful_warnings: bool = False
 
 
-def _load() -> Iterator[Check]:
+def _read_checks() -> Iterator[Check]:
     text = files(__package__).joinpath("catalogue.toml").read_text("utf-8")
     for entry in tomllib.loads(text)["check"]:
         effect = FindingEffect(entry.get("effect", FindingEffect.DOUBT))
         yield Check(**{**entry, "severity": Severity(entry["severity"]), "effect": effect})
 
 
-CATALOGUE: dict[str, Check] = {check.id: check for check in _load()}
+CATALOGUE: dict[str, Check] = {check.id: check for check in _read_checks()}
 
 
 def finding_effect(check_id: str, severity: Severity) -> FindingEffect:

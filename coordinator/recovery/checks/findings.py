@@ -1,6 +1,6 @@
-"""Findings as Arrow rows: one for each check and share-partition, with a count and the first evidence.
+"""Collect findings, merge those of one check and share-partition, and convert them to Arrow rows.
 
-Findings of one check and share-partition merge: their counts add up, and the evidence of the first stays.
+The count of a merged finding is the sum of the counts; its evidence is that of the first finding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,7 +115,7 @@ class RowFindings:
         at: Ints | None = None,
         ms: Ints | None = None,
     ) -> None:
-        """Add a finding for each wrong row; `at` and `ms` are its place, that of the row by default.
+        """Add a finding for each wrong row; `at` and `ms` replace its log offset and time.
 
         `evidence` is called only for the first row of each key.
         """
@@ -157,7 +157,7 @@ def without_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:
 
 
 def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings, but summarise findings that affect no state if a check has many of them.
+    """Yield findings; of a check whose findings affect no state, summarise those after `HARMLESS_MAX`.
 
     The driver gets all findings, and a state partition may have a finding for each of its share-partitions.
     """
@@ -187,7 +187,7 @@ def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterat
 
 
 def finding_from_row(row: Mapping[str, Any]) -> Finding:
-    """Read a row of the output of findings."""
+    """Convert a row of the output `findings` to a finding."""
     return Finding(**{**row, "severity": Severity(row["severity"])})
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import merged_runs, remove_offsets_below
+from coordinator.recovery.batch_overlay import packed_batches_by_row, remove_offsets_below
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings, RowFindings
 from coordinator.recovery.checks.limits import Limits
@@ -82,8 +82,8 @@ def rows_to_check(decoded: DecodedRecords) -> StateRows:
     return rows
 
 
-def no_rows() -> StateRows:
-    """Return no rows with the columns of `rows_to_check`."""
+def empty_check_rows() -> StateRows:
+    """Return an empty `StateRows` with the columns of `rows_to_check`."""
     return empty_rows((*NUMBERS, *_COLUMNS))
 
 
@@ -126,7 +126,7 @@ class HistoryCheck:
         self._found = found
 
     def check(self, rows: StateRows) -> StateRows:
-        """Check the records after some states; return the states after the records."""
+        """Check records; the first row of a share-partition may be its state. Return the new states."""
         if not len(rows):
             return rows
         rows = rows.take(np.argsort(rows.key, kind="stable"))
@@ -145,7 +145,7 @@ class HistoryCheck:
         self._check_adjacent_records()
         self._check_runs()
         self._check_snapshots()
-        return self._fold()
+        return self._fold_to_states()
 
     def check_end(self, rows: StateRows) -> None:
         """Check the states after the last record: K1 and K9."""
@@ -157,15 +157,15 @@ class HistoryCheck:
         self._flag("K1", _C, never, lambda row: f"{updates[row]} updates and no snapshot", *run)
         self._flag_long_runs(updates > self._limits.updates_max + 1, updates, *run)
 
-    def _latest(self, wanted: Bools) -> Ints:
-        """Return for each row the last wanted row up to it in its share-partition, or -1."""
+    def _latest_row(self, wanted: Bools) -> Ints:
+        """Return for each row the last wanted row of its share-partition up to itself, or -1."""
         rows = np.arange(len(wanted))
         seen = np.maximum.accumulate(np.where(wanted, rows, NONE))
         return np.where((seen >= 0) & (self._rows.key[seen] == self._rows.key), seen, NONE)
 
-    def _previous(self, wanted: Bools) -> Ints:
-        """Return for each row the last wanted row before it in its share-partition, or -1."""
-        return np.where(self._has_before, self._latest(wanted)[self._before], NONE)
+    def _previous_row(self, wanted: Bools) -> Ints:
+        """Return for each row the last wanted row of its share-partition before it, or -1."""
+        return np.where(self._has_before, self._latest_row(wanted)[self._before], NONE)
 
     def _value_at(self, name: str, rows: Ints) -> Ints:
         """Return a column of other rows; -1 for row -1."""
@@ -176,15 +176,15 @@ class HistoryCheck:
         rows = self._rows
         weight = np.where(self._record, self._update, rows["run_updates"])
         total = np.cumsum(weight)
-        begin = self._latest(self._reset | ~self._has_before)
+        begin = self._latest_row(self._reset | ~self._has_before)
         self._run_updates = total - total[begin] + weight[begin]
         goes_on = self._has_before & (rows["kind"][self._before] == UPDATE)
         begins = self._update & ~goes_on
-        first = self._latest(begins | ~self._record)
+        first = self._latest_row(begins | ~self._record)
         own = (first >= 0) & begins[first]
         self._run_at = np.where(own, self._offset[first], self._value_at("run_at", first))
         self._run_ms = np.where(own, self._ms[first], self._value_at("run_ms", first))
-        reset = self._latest(self._reset | ~self._record)
+        reset = self._latest_row(self._reset | ~self._record)
         # The kind of the last reset up to each row.
         self._reset_kind = np.where(
             (reset >= 0) & self._record[reset],
@@ -206,7 +206,10 @@ class HistoryCheck:
         flag("K4", _W, recreated, lambda row: f"snapshot epoch {epoch[row]} after a tombstone")
         known = (kind_before == UPDATE) | (kind_before == SNAPSHOT)
         self._check_updates(self._update & known)
-        leader, leader_before = rows["leader"], self._value_at("leader", self._previous(self._sets_leader))
+        leader, leader_before = (
+            rows["leader"],
+            self._value_at("leader", self._previous_row(self._sets_leader)),
+        )
         back = self._record & (leader != NONE) & (leader_before != NONE) & (leader < leader_before)
         back &= rows["is_bare"] == 0
         flag("K6", _W, back, lambda row: f"leader epoch {leader[row]} after {leader_before[row]}")
@@ -216,24 +219,24 @@ class HistoryCheck:
         rows, before, flag = self._rows, self._before, self._flag
         epoch, epoch_before = rows["epoch"], rows["epoch"][before]
 
-        def epochs_text(row: int) -> str:
+        def format_epochs(row: int) -> str:
             return f"snapshot epoch {epoch[row]} after {epoch_before[row]}"
 
-        flag("K2", _C, update & (epoch > epoch_before), epochs_text)
-        flag("K2", _W, update & (epoch < epoch_before), epochs_text)
+        flag("K2", _C, update & (epoch > epoch_before), format_epochs)
+        flag("K2", _W, update & (epoch < epoch_before), format_epochs)
         digest = rows["digest"]
         again = update & (digest != 0) & (digest == digest[before])
         flag("K12", _W, again, lambda row: "the same as the record before it")
         complete, complete_before = rows["complete"], rows["complete"][before]
 
-        def counts_text(row: int) -> str:
+        def format_counts(row: int) -> str:
             return f"complete count {complete[row]} after {complete_before[row]}"
 
-        flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), counts_text)
-        start, start_before = rows["start"], self._value_at("start", self._previous(self._sets_start))
+        flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), format_counts)
+        start, start_before = rows["start"], self._value_at("start", self._previous_row(self._sets_start))
         stays = (start == NONE) | (start == start_before)
         back = update & stays & (complete >= 0) & (complete < complete_before)
-        flag("K13", _W, back, lambda row: f"{counts_text(row)}, and the start offset stays")
+        flag("K13", _W, back, lambda row: f"{format_counts(row)}, and the start offset stays")
         back = self._update & (start != NONE) & (start_before != NONE) & (start < start_before)
         self._flag_decreasing_starts(back, lambda row: f"start offset {start[row]} after {start_before[row]}")
 
@@ -258,7 +261,7 @@ class HistoryCheck:
     def _check_snapshots(self) -> None:
         """Check the snapshots whose last reset before them is a snapshot: K3, K5, K7, K8, K13."""
         rows, before = self._rows, self._before
-        base = self._previous(self._reset | ~self._record)
+        base = self._previous_row(self._reset | ~self._record)
         snapshot = self._reset & self._has_before & (rows["kind"] == SNAPSHOT)
         snapshot &= self._reset_kind[before] == SNAPSHOT
         epoch, state_epoch = rows["snapshot_epoch"], rows["state_epoch"]
@@ -272,7 +275,7 @@ class HistoryCheck:
         )
         goes_on = snapshot & (state_epoch <= state_epoch[base]) & (rows["is_bare"] == 0)
         start, complete, complete_before = rows["start"], rows["complete"], rows["complete"][before]
-        start_before = self._value_at("start", self._previous(self._sets_start))
+        start_before = self._value_at("start", self._previous_row(self._sets_start))
         self._flag_decreasing_starts(
             goes_on & (start < start_before) & (state_epoch == state_epoch[base]),
             lambda row: f"start offset {start[row]} of a snapshot after {start_before[row]}",
@@ -300,7 +303,7 @@ class HistoryCheck:
         floor = batch_floors(snapshots["start_offset"])
         known_batches = remove_offsets_below(prior.batches, floor[prior.batches.row])
         known, held, union = (
-            merged_runs(batches, len(ends))
+            packed_batches_by_row(batches, len(ends))
             for batches in (
                 known_batches,
                 snapshots.batches,
@@ -317,15 +320,15 @@ class HistoryCheck:
                 evidence[row] = f"{missing} is in it, but it should only renew what was known"
         self._flag("K8", _C, np.array(list(evidence), np.int64), evidence.__getitem__)
 
-    def _fold(self) -> StateRows:
+    def _fold_to_states(self) -> StateRows:
         """Return one row for each share-partition, with the values that later checks need."""
         rows = self._rows
-        deleted = self._latest((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)
+        deleted = self._latest_row((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)
         own = (deleted >= 0) & self._record[deleted]
-        first = self._latest(~self._has_before)
+        first = self._latest_row(~self._has_before)
         rows.numbers |= {
-            "start": self._value_at("start", self._latest(self._sets_start)),
-            "leader": self._value_at("leader", self._latest(self._sets_leader)),
+            "start": self._value_at("start", self._latest_row(self._sets_start)),
+            "leader": self._value_at("leader", self._latest_row(self._sets_leader)),
             "reset_kind": self._reset_kind,
             "run_updates": self._run_updates,
             "run_at": self._run_at,

@@ -16,9 +16,9 @@ from coordinator.recovery.checks.findings import (
     findings_row,
     without_gaps_inside_damage,
 )
-from coordinator.recovery.checks.histories import HistoryCheck, no_rows, rows_to_check
+from coordinator.recovery.checks.histories import HistoryCheck, empty_check_rows, rows_to_check
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.partition_stats import check_complete_counts
+from coordinator.recovery.checks.partition_stats import check_delivery_complete_counts
 from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
 from coordinator.recovery.checks.writer_sequence import WriterSequence
 from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
@@ -27,7 +27,7 @@ from coordinator.recovery.share_partitions import identity_to_key
 from coordinator.recovery.state_tasks import PartitionStates, StateTask, describe_damage
 from coordinator.recovery.states import StateRows
 from coordinator.recovery.tasks import NamedOutput
-from coordinator.recovery.verdict import select_for_verdict
+from coordinator.recovery.verdict import select_states_for_verdict
 from protocol.routing import state_partition as routed_to
 
 
@@ -55,7 +55,7 @@ class PartitionAudit:
         start = settings.starts.get(number)
         self._writers = WriterSequence(self._found, settings.limits, start)
         self._history = HistoryCheck(scan.names, settings.limits, start or 0, self._found)
-        self._fold = StateFold(scan, no_rows(), rows_to_check, self._history.check)
+        self._fold = StateFold(scan, empty_check_rows(), rows_to_check, self._history.check)
 
     def process(self, scanned: ScannedRecords) -> None:
         """Process the next records."""
@@ -66,7 +66,7 @@ class PartitionAudit:
             self._fold.add(scanned.decoded)
 
     def outputs(self) -> Iterator[NamedOutput]:
-        """Yield the findings, the outputs of the tasks, and what a verdict needs of the states."""
+        """Yield the findings, the outputs of the tasks, and the states that the verdict needs."""
         folded = self._fold.result()
         self._history.check_end(folded)
         self._writers.finish()
@@ -78,7 +78,7 @@ class PartitionAudit:
         partition = PartitionStates(number, states, deleted, self._scan.damages)
         # Add the findings of states after those of records: at equal log offsets, a merged finding keeps the
         # timestamp of the finding that was added first.
-        for finding in (*self._check_damage(partition), *check_complete_counts(states)):
+        for finding in (*self._check_damage(partition), *check_delivery_complete_counts(states)):
             self._found.add(finding)
         found = without_gaps_inside_damage(self._found)
         yield from findings_output(number, found)
@@ -87,7 +87,7 @@ class PartitionAudit:
                 if output.name == FINDINGS_OUTPUT:
                     found += map(finding_from_row, output.rows.to_pylist())
                 yield output
-        yield from select_for_verdict(map(findings_row, found), partition)
+        yield from select_states_for_verdict(map(findings_row, found), partition)
 
     def _check_routing(self, states: StateRows) -> None:
         """Check that share-partitions are in the state partition that their hash selects (R8)."""
@@ -99,7 +99,7 @@ class PartitionAudit:
             right = routed_to(identity_to_key(identity), count)
             if right != self._scan.state_partition:
                 place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
-                evidence = f"its place is state partition {right} of {count}"
+                evidence = f"its hash selects state partition {right} of {count}"
                 self._found.add(
                     Finding(
                         *("R8", Severity.CRITICAL, self._scan.state_partition, identity, *place),

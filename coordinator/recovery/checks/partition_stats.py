@@ -95,25 +95,25 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
     found: list[Finding] = []
     allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
 
-    def add(check: str, severity: Severity, number: int, first: int, end: int, evidence: str) -> None:
+    def add_finding(check: str, severity: Severity, number: int, first: int, end: int, evidence: str) -> None:
         found.append(Finding(check, severity, number, None, first, end - 1, evidence=evidence))
 
     for each in facts:
         number = each.state_partition
         if each.prunable > limits.prune_backlog_max:
             evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
-            add("P1", _W, number, each.start, each.needed_from, evidence)
+            add_finding("P1", _W, number, each.start, each.needed_from, evidence)
         age_ms = each.newest_ms - each.pinned_since_ms
         if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
             evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
-            add("P1", _W, number, each.needed_from, each.end, evidence)
+            add_finding("P1", _W, number, each.needed_from, each.end, evidence)
         if each.replay_s > limits.replay_s_max:
             evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
-            add("P7", _I, number, each.start, each.end, evidence)
+            add_finding("P7", _I, number, each.start, each.end, evidence)
     return found
 
 
-def check_complete_counts(states: pa.Table) -> list[Finding]:
+def check_delivery_complete_counts(states: pa.Table) -> list[Finding]:
     """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
     batches = states.column("state_batches").combine_chunks()
     parents = column_to_ints(pc.list_parent_indices(batches))

@@ -78,7 +78,7 @@ class WriterSequence:
         """
         self._process_span()
         for producer_id, since in self._open_since.items():
-            self._add("P6", _W, since, f"of producer {producer_id}")
+            self._add_finding("P6", _W, since, f"of producer {producer_id}")
 
     def _add_gap(self, last_at: int, next_at: int, next_ms: int) -> None:
         """Report missing or repeated log offsets; the time is that of the next record."""
@@ -88,7 +88,7 @@ class WriterSequence:
         place = (self._found.state_partition, None, last_at + 1, max(next_at - 1, last_at + 1))
         self._found.add(Finding("P2", _C, *place, 1, evidence, next_ms))
 
-    def _add(self, check: str, severity: Severity, each: WriterSpan, evidence: str) -> None:
+    def _add_finding(self, check: str, severity: Severity, each: WriterSpan, evidence: str) -> None:
         place = (self._found.state_partition, None, each.first_at, each.last_at)
         self._found.add(Finding(check, severity, *place, 1, evidence, each.first_ms))
 
@@ -98,7 +98,7 @@ class WriterSequence:
             return
         if each.partition_leader_epoch < self._leader_epoch:
             evidence = f"leader epoch of the log {each.partition_leader_epoch} after {self._leader_epoch}"
-            self._add("P4", _C, each, evidence)
+            self._add_finding("P4", _C, each, evidence)
         self._leader_epoch = max(self._leader_epoch, each.partition_leader_epoch)
         if each.is_control:
             self._open_since.pop(each.producer_id, None)
@@ -106,7 +106,7 @@ class WriterSequence:
             self._open_since.setdefault(each.producer_id, each)
         if each.owner_epoch < self._owner_epoch:
             evidence = f"records of owner epoch {each.owner_epoch} after {self._owner_epoch}: not counted"
-            self._add("P3", _W, each, evidence)
+            self._add_finding("P3", _W, each, evidence)
             return
         if each.owner_epoch > self._owner_epoch:
             self._owner_epoch, self._producers = each.owner_epoch, []
@@ -120,17 +120,17 @@ class WriterSequence:
             evidence = (
                 f"producer {each.producer_id} has epoch {each.producer_epoch}, and had {epoch_before} before"
             )
-            self._add("P3", _C, each, evidence)
+            self._add_finding("P3", _C, each, evidence)
         elif producer in known[:-1]:
             evidence = f"producer {producer[0]} writes again after producer {known[-1][0]}"
-            self._add("P3", _C, each, evidence)
+            self._add_finding("P3", _C, each, evidence)
         self._producer_epochs[each.producer_id] = max(each.producer_epoch, epoch_before)
         if not known or known[-1] != producer:
             self._producers = [*(other for other in known if other != producer), producer]
 
 
 def complete_open_transaction(finding: Finding, newest_ms: int, limits: Limits) -> Finding | None:
-    """Complete a finding of an open transaction; return None if the transaction is not old."""
+    """Add the age to a finding of an open transaction; return None if it is within the limit."""
     age_ms = newest_ms - finding.timestamp_ms
     if age_ms <= limits.transaction_ms_max:
         return None

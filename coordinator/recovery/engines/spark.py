@@ -46,7 +46,7 @@ class SparkEngine:
 
     @classmethod
     def start(cls, master: str = "") -> "SparkEngine":
-        """Use the active session, or start one. Raises SparkMissing."""
+        """Use the active session, or start one. Raises SparkUnavailable."""
         active = active_session()
         return cls(active or get_or_start_session(master), is_ours=active is None)
 
@@ -65,7 +65,7 @@ class SparkEngine:
         ordered = sorted(ranges, key=lambda each: -each.records)
         try:
             numbers = self.spark.range(0, len(ordered), 1, max(len(ordered), 1))
-            frame = numbers.mapInArrow(_task_function(task, ordered), _OUTPUTS_SQL)
+            frame = numbers.mapInArrow(_make_task_function(task, ordered), _OUTPUTS_SQL)
             return list(_unpack_outputs(frame.toArrow().to_batches()))
         except Exception as error:
             raise convert_spark_error(error, self.spark) from None
@@ -76,10 +76,10 @@ class SparkEngine:
             stop_session(self.spark)
 
 
-def _task_function(
+def _make_task_function(
     task: RangeTask, ranges: Sequence[LogRange]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of the stage: numbers of ranges to packed outputs."""
+    """Return the function that executors run: map range numbers to the packed outputs of the task."""
 
     def run_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

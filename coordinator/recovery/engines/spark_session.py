@@ -23,7 +23,7 @@ _SETTINGS = {
 _LOG_LEVEL = "spark.log.level"
 
 
-class SparkMissing(LogError):
+class SparkUnavailable(LogError):
     """Spark cannot be used; the text is one line that says what to do."""
 
 
@@ -51,7 +51,7 @@ def stop_session(spark: "SparkSession") -> None:
 
 
 def active_session() -> "SparkSession | None":
-    """Return the session that this process has, if any."""
+    """Return the active session of this process; None without one."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -66,11 +66,11 @@ def is_spark_started() -> bool:
 
 
 def get_or_start_session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
-    """Return the active session, or start one. Raises SparkMissing."""
+    """Return the active session, or start one. Raises SparkUnavailable."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise SparkMissing(
+        raise SparkUnavailable(
             "the Spark engine requires PySpark: pip install share-coordinator[spark]"
         ) from None
     if (active := active_session()) is not None:
@@ -94,7 +94,7 @@ def get_or_start_session(master: str = "", options: dict[str, str] | None = None
             spark.sparkContext.setLogLevel("ERROR")
         return spark
     except Exception as error:
-        raise SparkMissing(
+        raise SparkUnavailable(
             f"Spark does not start{f' on {master}' if master else ''}: {format_start_error(error)}"
         ) from None
 

@@ -6,9 +6,10 @@ The files of an archive, in a directory or below a prefix of an object store::
     commits/00000001-00000288.json    one commit that replaces 288 (see `coordinator.recovery.compaction`)
     records/00000001-0.parquet        rows of `RECORDS`, a row group for each state partition
 
-A *stretch* is a range of log offsets of a state partition that was copied without a gap. If records were
-pruned before they were copied, a new stretch begins. The new stretch is complete, because the pruned records
-were no longer needed. A reader uses the last stretch that begins below the cut.
+A *contiguous copy* is a range of log offsets of a state partition that was copied without a gap. If records
+were pruned before they were copied, a new contiguous copy begins. It has the complete state, because only
+records that later snapshots replace are pruned. A reader uses the last contiguous copy that begins below the
+cut.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from coordinator.recovery.sources.base import (
     ReadPlan,
     offsets_after_time,
 )
-from coordinator.recovery.sources.checkpoints import StoredCheckpoints, StoredStatesPlace
+from coordinator.recovery.sources.checkpoints import StoredCheckpoints, StoredStatesLocation
 from coordinator.recovery.verdict import LogCopy
 
 COMMITS, FILES = "commits", "records"
@@ -53,8 +54,8 @@ class RowGroup(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True, rename={"number": "commit"}):
     """The commit of one copy, with the log start offset and the copied end offset of each state partition.
 
-    If a start offset is above the previous end offset, a new stretch begins. A merged commit replaces the
-    commits from `first` to `number`. For each state partition, its `whole_from` is the end offset in the
+    If a start offset is above the previous end offset, a new contiguous copy begins. A merged commit replaces
+    the commits from `first` to `number`. For each state partition, its `whole_from` is the end offset in the
     first of these commits that has the state partition.
     """
 
@@ -169,50 +170,50 @@ class ArchiveSource:
         return LogCopy(self.text, plan.starts, plan.ends)
 
     def plan(self, cut: LogCut) -> ReadPlan:
-        """Choose a stretch of each state partition; a range has the row groups of a stretch."""
+        """Choose a contiguous copy of each state partition; a range has the row groups of one."""
         folder = open_folder(self.folder)
         commits = read_commits(folder)
         if not commits:
             raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
-        stretches = consecutive_pieces(commits)
+        copies = contiguous_copies(commits)
         if cut.time_ms is not None:
-            cut = LogCut(self._last_contiguous_end(stretches, cut.time_ms))
+            cut = LogCut(self._offsets_after_time(copies, cut.time_ms))
         ranges: list[LogRange] = []
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
         whole_from: dict[int, int] = {}
         checkpoints = StoredCheckpoints(folder) if self.use_checkpoints else None
-        for number, of_partition in sorted(stretches.items()):
+        for number, of_partition in sorted(copies.items()):
             until = cut.end(number)
-            # If the cut is in a gap, use the stretch before the gap.
-            stretch = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
-            starts[number], whole_from[number] = stretch.start, stretch.whole_from
-            ends[number] = max(min(stretch.end, until), stretch.start)
-            begin = max(cut.start(number), stretch.start)
+            # If the cut is in a gap, use the contiguous copy before the gap.
+            copied = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
+            starts[number], whole_from[number] = copied.start, copied.whole_from
+            ends[number] = max(min(copied.end, until), copied.start)
+            begin = max(cut.start(number), copied.start)
             stored = None
             if checkpoints is not None:
-                stored = checkpoints.latest(number, stretch.start, ends[number])
+                stored = checkpoints.latest(number, copied.start, ends[number])
                 begin = begin if stored is None else stored.summary["range_end"]
-            found = _make_range(number, stretch.pieces, begin, ends[number], stored)
+            found = _make_range(number, copied.pieces, begin, ends[number], stored)
             if found.place or stored is not None:
                 ranges.append(found)
         return ReadPlan(
             tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from
         )
 
-    def _last_contiguous_end(
-        self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int
+    def _offsets_after_time(
+        self, copies: Mapping[int, Sequence["ContiguousCopy"]], time_ms: int
     ) -> dict[int, int]:
-        """Return the log offset of the first record after a time.
+        """Return for each state partition the log offset of the first record after a time.
 
-        Read only row groups that may have such a record.
+        Reads only row groups that may have such a record.
         """
         found: dict[int, int] = {}
-        for number, of_partition in stretches.items():
+        for number, of_partition in copies.items():
             pieces = [
                 piece
-                for stretch in of_partition
-                for piece in stretch.pieces
+                for copied in of_partition
+                for piece in copied.pieces
                 if piece.last_ms > time_ms or piece.last_ms < 0
             ]
             log_range = _make_range(number, pieces, 0, END)
@@ -227,13 +228,13 @@ class ArchiveSource:
             if end <= log_range.start or start >= log_range.end:
                 continue
             for records in read_row_group(folder, name, row_group, log_range.state_partition):
-                within = records.between(log_range.start, log_range.end)
+                within = records.select_offsets(log_range.start, log_range.end)
                 if len(within):
                     yield within
 
 
-class CopiedStretch(NamedTuple):
-    """The pieces of a state partition with consecutive log offsets, without a gap.
+class ContiguousCopy(NamedTuple):
+    """Row groups of a state partition whose log offsets have no gap.
 
     `whole_from` is the end of the log when the first piece was copied.
     """
@@ -244,15 +245,15 @@ class CopiedStretch(NamedTuple):
     pieces: list[RowGroup]
 
 
-def consecutive_pieces(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
-    """Return the stretches of each state partition, in the order of their commits."""
-    found: dict[int, list[CopiedStretch]] = {}
+def contiguous_copies(commits: Sequence[Commit]) -> dict[int, list[ContiguousCopy]]:
+    """Return the contiguous copies of each state partition, in the order of their commits."""
+    found: dict[int, list[ContiguousCopy]] = {}
     for commit in commits:
         for number, end in commit.ends.items():
             of_partition = found.setdefault(number, [])
             if not of_partition or commit.starts[number] > of_partition[-1].end:
                 whole_from = commit.whole_from.get(number, end)
-                of_partition.append(CopiedStretch(commit.starts[number], end, whole_from, []))
+                of_partition.append(ContiguousCopy(commit.starts[number], end, whole_from, []))
             else:
                 of_partition[-1] = of_partition[-1]._replace(end=end)
         for piece in commit.pieces:
@@ -265,7 +266,7 @@ def _make_range(
     pieces: Sequence[RowGroup],
     begin: int,
     until: int,
-    stored: StoredStatesPlace | None = None,
+    stored: StoredStatesLocation | None = None,
 ) -> LogRange:
     """Return the range of the records of some pieces between two log offsets."""
     wanted = [piece for piece in pieces if piece.end > begin and piece.start < until]

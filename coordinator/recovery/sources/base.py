@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from coordinator.errors import ConfigError, LogError
 from coordinator.recovery import schema
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.checkpoints import StoredStatesPlace
+from coordinator.recovery.sources.checkpoints import StoredStatesLocation
 from coordinator.recovery.tasks import NamedOutput
 
 AnyT = TypeVar("AnyT")
@@ -65,14 +65,15 @@ class LogRange:
     records: int
     place: Any = None
     number: int = 0
-    stored: StoredStatesPlace | None = None
+    stored: StoredStatesLocation | None = None
 
 
 @dataclass(frozen=True)
 class ReadPlan:
     """The ranges to read, fixed once, so that all tasks and retries read the same records.
 
-    `starts` and `ends` are log offsets by state partition, without ends that are known only after reading.
+    `starts` and `ends` are log offsets by state partition. Ends that are known only after reading are
+    missing.
 
     Pruning removes records that the latest snapshots replace. So the states at a cut are complete only if the
     cut is at or after the end of the log at the last pruning. `whole_from` has the ends of the log at the

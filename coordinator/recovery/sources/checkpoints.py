@@ -5,7 +5,7 @@ The files of an archive::
     checkpoints/00000007.json                 a summary, written last; Parquet files without it are ignored
     checkpoints/00000007-IDENTIFIER.parquet   the states, a row group for each state partition
 
-A job continues the states of the latest checkpoint with the later records.  So it reads only these.
+A job loads the states of the latest checkpoint, and reads only the later records.
 """
 
 import json
@@ -28,7 +28,7 @@ FORMAT = 2
 _ADVICE = "remove the checkpoint: it can be made again"
 
 
-class StoredStatesPlace(NamedTuple):
+class StoredStatesLocation(NamedTuple):
     """Where the states of a state partition are stored."""
 
     folder: str
@@ -57,7 +57,7 @@ class StateCheckpoint:
     at_ms: int
     commit: int
     file: str
-    places: Mapping[int, StoredStatesPlace]
+    places: Mapping[int, StoredStatesLocation]
 
     def end(self, state_partition: int) -> int:
         """Return the log offset up to which it has a state partition; -1 if it does not."""
@@ -83,7 +83,7 @@ class StoredCheckpoints:
                 said = json.loads(self._folder.read(name))
                 file = said.get("file", f"{number:08d}.parquet")
                 places = {
-                    part["summary"]["state_partition"]: StoredStatesPlace(
+                    part["summary"]["state_partition"]: StoredStatesLocation(
                         *(self._folder.location, file, row_group, part["owner_epoch"], part["summary"])
                     )
                     for row_group, part in enumerate(said["parts"] if said.get("format") == FORMAT else ())
@@ -96,7 +96,7 @@ class StoredCheckpoints:
             self._read[number] = found
         return found
 
-    def latest(self, state_partition: int, start: int, until: int) -> StoredStatesPlace | None:
+    def latest(self, state_partition: int, start: int, until: int) -> StoredStatesLocation | None:
         """Return the states of the latest checkpoint that ends from `start` to `until`, or None.
 
         A checkpoint that ends before `start` may lack records that were never copied.  A checkpoint ends at

@@ -28,10 +28,10 @@ from coordinator.recovery.sources.base import (
     run_coroutine_on_thread,
 )
 from coordinator.recovery.sources.salvage import (
+    JournalSegmentFile,
     SalvagedJournal,
     SalvagedSegment,
     SegmentExtent,
-    SegmentFile,
     salvage,
     torn_tail_note,
 )
@@ -100,7 +100,7 @@ class JournalSource:
             number = segment_number(path.name)
             if number is not None:
                 data = path.read_bytes()
-                files.append(SegmentFile(path.name, number, _read_header(data), memoryview(data)))
+                files.append(JournalSegmentFile(path.name, number, _read_header(data), memoryview(data)))
         counts = [len(each.header.end_offsets) for each in files if each.header is not None]
         if not counts:
             raise damage
@@ -212,7 +212,7 @@ def _parse_batches(
     damage: LogDamaged | None = None
     for state_partition, batches in waiting.items():
         found = parse_readable(state_partition, b"".join(batches))
-        records = found.records.between(starts[state_partition], ends[state_partition])
+        records = found.records.select_offsets(starts[state_partition], ends[state_partition])
         if len(records):
             yield records
         is_past = found.records.reaches(ends[state_partition])

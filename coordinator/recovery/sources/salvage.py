@@ -47,7 +47,7 @@ class SalvagedSegment:
     damages: list[Damage] = field(default_factory=list)
 
 
-class SegmentFile(NamedTuple):
+class JournalSegmentFile(NamedTuple):
     """A file of the journal; `header` is None if it is not valid."""
 
     name: str
@@ -66,13 +66,13 @@ class SalvagedJournal:
     notes: list[str] = field(default_factory=list)
 
 
-def salvage(files: Sequence[SegmentFile], state_partitions: int) -> SalvagedJournal:
+def salvage(files: Sequence[JournalSegmentFile], state_partitions: int) -> SalvagedJournal:
     """Scan the files of a journal in the order of their numbers, and skip damage."""
     return _JournalSalvage(files, state_partitions).run()
 
 
 class _JournalSalvage:
-    def __init__(self, files: Sequence[SegmentFile], state_partitions: int) -> None:
+    def __init__(self, files: Sequence[JournalSegmentFile], state_partitions: int) -> None:
         self._count = state_partitions
         oldest = max((each.header.oldest for each in files if each.header is not None), default=0)
         self._files = [each for each in files if each.number >= oldest and _is_segment_in_use(each)]
@@ -138,7 +138,7 @@ class _JournalSalvage:
         self._found.ends[state_partition] = max(end, self._found.ends[state_partition])
 
     def _scan_segment(
-        self, segment: SalvagedSegment, file: SegmentFile, following: SegmentFile | None
+        self, segment: SalvagedSegment, file: JournalSegmentFile, following: JournalSegmentFile | None
     ) -> None:
         data = file.data
         limit = len(data)
@@ -170,7 +170,9 @@ class _JournalSalvage:
         else:
             segment.extents.append(SegmentExtent(frame.begin, frame.end, frame.commit))
 
-    def _salvage_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
+    def _salvage_frame(
+        self, segment: SalvagedSegment, file: JournalSegmentFile, position: int, end: int
+    ) -> None:
         """Use the valid batches of a damaged frame.
 
         Mark the state partitions of the invalid batches as doubtful.
@@ -219,7 +221,7 @@ class _JournalSalvage:
         return tuple(found)
 
 
-def _is_segment_in_use(file: SegmentFile) -> bool:
+def _is_segment_in_use(file: JournalSegmentFile) -> bool:
     """Return whether a segment file is in use; a file that was preallocated has no header and no frame."""
     return file.header is not None or any(layout.find_later_heads(file.data, 0, file.number))
 

@@ -123,7 +123,7 @@ class SegmentSource:
                 found = parse_readable(number, data, first_byte=position)
                 position += found.used_bytes
                 rest = data[found.used_bytes :]
-                records = found.records.between(log_range.start, log_range.end)
+                records = found.records.select_offsets(log_range.start, log_range.end)
                 if len(found.records):
                     expected = max(expected, int(found.records.log_offset[-1]) + 1)
                 is_past = found.records.reaches(log_range.end)

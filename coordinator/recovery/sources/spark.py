@@ -159,7 +159,7 @@ class FilterBounds:
     def filter_records(self, records: Records) -> Records:
         """Return the records that pass the filters."""
         if not self._is_within("state_partition", records.state_partition):
-            return records.between(0, 0)
+            return records.select_offsets(0, 0)
         wanted = np.ones(len(records), np.bool_)
         for name in ("log_offset", "timestamp_ms"):
             column: Ints = getattr(records, name)

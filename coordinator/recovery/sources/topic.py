@@ -41,7 +41,7 @@ _END_OF_ANSWERS = None
 _PLAIN = ClientSecurity()
 
 # A request for an offset of each of some partitions of a broker.
-_Ask = Callable[..., Awaitable[Mapping[int, ListedOffset]]]
+_ListRequest = Callable[..., Awaitable[Mapping[int, ListedOffset]]]
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class TopicSource:
 
     def identity(self) -> dict[str, str]:
         """Read the ids of the cluster and the topic from the brokers."""
-        return run_coroutine_on_thread(self._identity())
+        return run_coroutine_on_thread(self._read_identity())
 
-    async def _identity(self) -> dict[str, str]:
+    async def _read_identity(self) -> dict[str, str]:
         from coordinator.cluster.kafka.share_groups import ShareGroups
         from coordinator.cluster.kafka.user_topics import UserTopics
 
@@ -81,9 +81,9 @@ class TopicSource:
 
     def plan(self, cut: LogCut) -> ReadPlan:
         """List the start and end offsets of all partitions; each is one range."""
-        return run_coroutine_on_thread(self._plan(cut))
+        return run_coroutine_on_thread(self._make_plan(cut))
 
-    async def _plan(self, cut: LogCut) -> ReadPlan:
+    async def _make_plan(self, cut: LogCut) -> ReadPlan:
         async with self._connect_to_brokers() as brokers:
             shape = await brokers.describe_topic()
             if shape is None:
@@ -133,7 +133,7 @@ class TopicSource:
             while (answer := answers.get()) is not _END_OF_ANSWERS:
                 if isinstance(answer, BaseException):
                     raise answer
-                for records in self._parse_answer(log_range, answer):
+                for records in self._parse_fetched_batches(log_range, answer):
                     if len(records) or records.damages:
                         yield records
                     if records.reaches(log_range.end):
@@ -142,7 +142,7 @@ class TopicSource:
             closed.set()
             thread.join()
 
-    def _parse_answer(self, log_range: LogRange, answer: bytes) -> Iterator[Records]:
+    def _parse_fetched_batches(self, log_range: LogRange, answer: bytes) -> Iterator[Records]:
         """Parse complete batches; report the log offsets of a batch that cannot be read as damage."""
         number, at = log_range.state_partition, 0
         while at < len(answer):
@@ -155,7 +155,7 @@ class TopicSource:
                 if first < log_range.end:
                     damages = (Damage(number, first, last, what),)
                 at += batch_size_at(answer, at) or len(answer)
-            yield replace(found.records.between(log_range.start, log_range.end), damages=damages)
+            yield replace(found.records.select_offsets(log_range.start, log_range.end), damages=damages)
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
         """Fetch a range and put complete batches into the queue. Raises PrunedError, LogUnavailable."""
@@ -201,7 +201,7 @@ class TopicSource:
         return None
 
     async def _list_offsets(
-        self, brokers: Any, partitions: Collection[int], ask: _Ask, *arguments: int
+        self, brokers: Any, partitions: Collection[int], ask: _ListRequest, *arguments: int
     ) -> dict[int, int]:
         """List an offset of each partition; retry until all are known. Raises LogUnavailable."""
         found: dict[int, int] = {}
