@@ -133,7 +133,7 @@ async def test_other_shards_do_not_wait_for_a_partition_without_leader(
             log._cluster.refresh_soon()
         return read(partitions)
 
-     =log.acquire_ownership = = own_and_wait_for_all  # type: ignore[method-assign]
+    log.acquire_ownership = own_and_wait_for_all  # type: ignore[method-assign]
     log.read = read_while_the_leader_is_lost  # type: ignore[method-assign]
     async with run_runtime(log, elect_all=False) as runtime:
         for shard in together:

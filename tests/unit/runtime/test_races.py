@@ -132,7 +132,7 @@ async def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
             claimed: int = await own(*arguments)
             return claimed
 
-        driver. =log.acquire_ownership = = fence_first_claim  # type: ignore[method-assign]
+        driver.log.acquire_ownership = fence_first_claim  # type: ignore[method-assign]
         driver.runtime.elect(0)
         await asyncio.sleep(0.01)
         may_fail.set()
