@@ -242,8 +242,8 @@ def never_aborts_stalled_connections(patch: Patch) -> None:
 def never_closes_slow_readers(patch: Patch) -> None:
     timeout_reason = Connection.timeout_reason
 
-    def ignore_slow_reader(self: Any, now_s: float) -> str | None:
-        reason = timeout_reason(self, now_s)
+    def ignore_slow_reader(self: Any, now_s: float, now_ms: int) -> str | None:
+        reason = timeout_reason(self, now_s, now_ms)
         return None if reason == "slow_reader" else reason
 
     _replace_in_connection(patch, timeout_reason=ignore_slow_reader)

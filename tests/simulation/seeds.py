@@ -45,7 +45,7 @@ FIRST_SEED_BY_MUTANT = {
     "never_retries_a_failed_claim": 7,
     "does_not_store_leader_epoch_max": 50_002_413,
     "sends_responses_out_of_order": 17,
-    "never_closes_slow_readers": 2,
+    "never_closes_slow_readers": 86,
     "treats_missing_response_as_success": 13,
     "takes_an_uncommitted_append_for_a_success": 44,
     "accepts_records_of_any_owner": 618_711_002_401,
