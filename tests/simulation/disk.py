@@ -3,8 +3,8 @@
 Possible faults: a write stops in the middle (no space, or an I/O error). If a sync fails, some dirty sectors
 are durable, and the operating system never writes the others, though reads still return them. A file cannot
 be created, read or removed. Writes and syncs take time. If the process dies, a prefix of the write in
-progress remains. If the power fails, any subset of the unsynced sectors remains. `flip_bit` and `zero_out`
-damage durable data. Impossible: synced bytes change without `flip_bit` or `zero_out`, or a durable file
+progress remains. If the power fails, any subset of the unsynced sectors remains. `flip_bit` and `write_zeros`
+damage durable data. Impossible: synced bytes change without `flip_bit` or `write_zeros`, or a durable file
 disappears.
 """
 
@@ -109,7 +109,7 @@ class SimStorage:
         file.durable[position] ^= 1 << self.rng.randrange(8)
         file.shown[position] = file.durable[position]
 
-    def zero_out(self, name: str, position: int, size: int) -> None:
+    def write_zeros(self, name: str, position: int, size: int) -> None:
         """Write zeros to a byte range of a file, as if the disk had lost a write."""
         file = self.files[name]
         file.durable[position : position + size] = bytes(size)
@@ -180,7 +180,7 @@ class SimDisk:
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
-        return len(self._file(name).shown)
+        return len(self._existing_file(name).shown)
 
     def describe(self, name: str) -> str:
         """Return the name of the file for messages."""
@@ -188,28 +188,28 @@ class SimDisk:
 
     async def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes of a file, including bytes that are not durable."""
-        await self._pass_time(self._storage.faults.write_s)
-        self._may_fail("read")
-        return bytes(self._file(name).shown[position : position + size])
+        await self._wait_random_time(self._storage.faults.write_s)
+        self._fail_randomly("read")
+        return bytes(self._existing_file(name).shown[position : position + size])
 
     async def prepare(self, name: str, size: int) -> None:
         """Create a file of zeros, if there is space."""
-        await self._pass_time(self._storage.faults.sync_s)
+        await self._wait_random_time(self._storage.faults.sync_s)
         self._storage.files.pop(name, None)
-        self._may_fail("prepare")
+        self._fail_randomly("prepare")
         if size > self._storage.free_bytes():
             raise OSError(errno.ENOSPC, "No space left on device")
         self._storage.files[name] = SimFile(size)
 
     async def remove(self, name: str) -> None:
         """Remove a file."""
-        await self._pass_time(self._storage.faults.sync_s)
-        self._may_fail("remove")
+        await self._wait_random_time(self._storage.faults.sync_s)
+        self._fail_randomly("remove")
         self._storage.files.pop(name, None)
 
     async def sync(self, name: str) -> None:
         """Make the whole content of a file durable."""
-        await self._pass_time(self._storage.faults.sync_s)
+        await self._wait_random_time(self._storage.faults.sync_s)
         error = self._sync(name)
         if error is not None:
             raise error
@@ -217,13 +217,13 @@ class SimDisk:
     async def replace(self, name: str, data: bytes) -> None:
         """Replace the content of a one-sector file at once; make it durable after a delay."""
         assert len(data) == SECTOR_BYTES
-        await self._pass_time(self._storage.faults.write_s)
-        self._may_fail("replace")
+        await self._wait_random_time(self._storage.faults.write_s)
+        self._fail_randomly("replace")
         if name not in self._storage.files and len(data) > self._storage.free_bytes():
             raise OSError(errno.ENOSPC, "No space left on device")
         file = self._storage.files.setdefault(name, SimFile(0))
         file.write(0, data)
-        await self._pass_time(self._storage.faults.sync_s)
+        await self._wait_random_time(self._storage.faults.sync_s)
         file.sync(lambda sector: True)
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
@@ -243,7 +243,7 @@ class SimDisk:
         failed = self._storage.draw_failure("write")
         if failed:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
-        self._file(write.name).write(write.position, data)
+        self._existing_file(write.name).write(write.position, data)
         # The write is complete: if the process dies from now on, all its bytes remain.
         write.data = b""
         if failed:
@@ -256,9 +256,9 @@ class SimDisk:
     def _sync(self, name: str) -> OSError | None:
         rng = self._storage.rng
         if self._storage.draw_failure("sync"):
-            self._file(name).sync(lambda sector: rng.random() < 0.5)
+            self._existing_file(name).sync(lambda sector: rng.random() < 0.5)
             return OSError(errno.EIO, "Input/output error")
-        self._file(name).sync(lambda sector: True)
+        self._existing_file(name).sync(lambda sector: True)
         return None
 
     def _complete_write(self, error: OSError | None) -> None:
@@ -267,12 +267,12 @@ class SimDisk:
         self._in_flight = None
         write.done(error)
 
-    def _file(self, name: str) -> SimFile:
+    def _existing_file(self, name: str) -> SimFile:
         if name not in self._storage.files:
             raise FileNotFoundError(errno.ENOENT, "No such file", name)
         return self._storage.files[name]
 
-    def _may_fail(self, operation: str) -> None:
+    def _fail_randomly(self, operation: str) -> None:
         if self._storage.draw_failure(operation):
             raise OSError(errno.EIO, "Input/output error")
 
@@ -283,7 +283,7 @@ class SimDisk:
 
         asyncio.get_running_loop().call_later(self._storage.delay_s(mean_s), run_if_alive)
 
-    async def _pass_time(self, mean_s: float) -> None:
+    async def _wait_random_time(self, mean_s: float) -> None:
         await asyncio.sleep(self._storage.delay_s(mean_s))
         if not self._is_alive:
             await asyncio.get_running_loop().create_future()

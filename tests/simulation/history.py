@@ -180,7 +180,7 @@ class History:
         if op.known:
             self._open.pop(op.number, None)
 
-    def close_unknown(self, now_s: float, older_than_s: float | None = None) -> None:
+    def set_deadlines(self, now_s: float, older_than_s: float | None = None) -> None:
         """Set the deadline of operations with an unknown outcome to now.
 
         With `older_than_s`, only for operations that were sent before that time. The caller knows that the

@@ -39,7 +39,7 @@ class SearchLimitExceeded(Exception):
     """More configurations are possible than the search follows."""
 
 
-class PossibleState(NamedTuple):
+class Configuration(NamedTuple):
     """A possible current state.
 
     `placed` are the pending operations that have taken effect (unanswered writes are never placed). `pool`
@@ -52,7 +52,7 @@ class PossibleState(NamedTuple):
     pool: frozenset[int] = frozenset()
     wiped: frozenset[int] = frozenset()
 
-    def without(self, number: int) -> "PossibleState":
+    def without(self, number: int) -> "Configuration":
         """Return the same configuration without an operation that is no longer pending."""
         disconnected = {number}
         return self._replace(
@@ -64,7 +64,7 @@ class LinearizationSearch:
     """All possible configurations of one share-partition after the events so far."""
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
-        self.configurations: set[PossibleState] = {PossibleState(state)}
+        self.configurations: set[Configuration] = {Configuration(state)}
         self._topic_known = topic_known
         # Pending operations by number, in the order of sending. `_writes` has accepted writes, which must
         # take effect, and unanswered writes, which may take effect.
@@ -100,7 +100,7 @@ class LinearizationSearch:
         self.configurations = self._drop_dominated(remaining)
         return bool(remaining)
 
-    def _iterate_configurations(self, target: Operation) -> Iterator[PossibleState]:
+    def _iterate_configurations(self, target: Operation) -> Iterator[Configuration]:
         """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
         waiting = [self._place_operations_without_effect(current) for current in self.configurations]
         seen = set(waiting)
@@ -117,7 +117,7 @@ class LinearizationSearch:
             if len(seen) > CONFIGURATIONS_MAX:
                 raise SearchLimitExceeded
 
-    def _next_configurations(self, current: PossibleState, target: Operation) -> Iterator[PossibleState]:
+    def _next_configurations(self, current: Configuration, target: Operation) -> Iterator[Configuration]:
         """Yield the next configurations: each places a pending operation."""
         connections = set()
         for number, op in self._answered.items():
@@ -136,17 +136,17 @@ class LinearizationSearch:
                 yield from self._place_unanswered(op, before)
         if target.number in self._writes:
             for before in self._place_earlier_writes(target, current):
-                yield from self._finish_write(target, before)
+                yield from self._place_answered_write(target, before)
 
-    def _place_earlier_writes(self, op: Operation, current: PossibleState) -> Iterable[PossibleState]:
+    def _place_earlier_writes(self, op: Operation, current: Configuration) -> Iterable[Configuration]:
         """Return the configurations after the earlier answered writes of the same connection."""
-        starts: list[PossibleState] = [current]
+        starts: list[Configuration] = [current]
         for number, write in self._writes.items():
             if number < op.number and write.client == op.client and write.known:
-                starts = [after for before in starts for after in self._finish_write(write, before)]
+                starts = [after for before in starts for after in self._place_answered_write(write, before)]
         return starts
 
-    def _finish_write(self, op: Operation, current: PossibleState) -> Iterator[PossibleState]:
+    def _place_answered_write(self, op: Operation, current: Configuration) -> Iterator[Configuration]:
         """Yield the configurations in which an answered write has taken effect, now or before."""
         number = op.number
         if number in current.placed:
@@ -161,7 +161,7 @@ class LinearizationSearch:
         if number in current.wiped:
             yield done
 
-    def _add_to_placed(self, op: Operation, current: PossibleState) -> frozenset[int]:
+    def _add_to_placed(self, op: Operation, current: Configuration) -> frozenset[int]:
         """Add an operation to the placed ones, without earlier unanswered operations of its client."""
         dropped = (
             number
@@ -172,7 +172,7 @@ class LinearizationSearch:
         )
         return current.placed.union((op.number,), dropped)
 
-    def _place_unanswered(self, op: Operation, current: PossibleState) -> Iterator[PossibleState]:
+    def _place_unanswered(self, op: Operation, current: Configuration) -> Iterator[Configuration]:
         for after, _, is_reset in self._apply_operation(op, current):
             # An operation without an effect is equivalent to a dropped one.
             if after == current.state and not is_reset:
@@ -186,14 +186,14 @@ class LinearizationSearch:
                 yield self._reset_state(current, after, placed)
 
     def _reset_state(
-        self, current: PossibleState, after: State | None, placed: frozenset[int]
-    ) -> PossibleState:
+        self, current: Configuration, after: State | None, placed: frozenset[int]
+    ) -> Configuration:
         """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
-        return PossibleState(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
+        return Configuration(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
 
     def _place_answered(
-        self, op: Operation, expected: AnswerFields, current: PossibleState
-    ) -> Iterator[PossibleState]:
+        self, op: Operation, expected: AnswerFields, current: Configuration
+    ) -> Iterator[Configuration]:
         """Yield the configurations after an answered operation, if the state explains its response."""
         placed = self._add_to_placed(op, current)
         if op.accepted and op.kind == READ:
@@ -214,7 +214,7 @@ class LinearizationSearch:
                     yield current._replace(state=after, placed=placed)
 
     def _apply_operation(
-        self, op: Operation, current: PossibleState
+        self, op: Operation, current: Configuration
     ) -> Iterator[tuple[State | None, AnswerFields, bool]]:
         """Yield the possible effects of an operation, and whether it resets the state.
 
@@ -237,7 +237,7 @@ class LinearizationSearch:
             elif before.progress == state.progress and before.start_offset == state.start_offset:
                 yield state, expected, False
 
-    def _possible_writes(self, current: PossibleState) -> Iterator[int]:
+    def _possible_writes(self, current: Configuration) -> Iterator[int]:
         """Yield the pending writes that may have taken effect by now, sorted by the end of the operation."""
         for number in sorted(self._writes, key=lambda number: _end_time(self._writes[number])):
             if number in current.placed:
@@ -255,7 +255,7 @@ class LinearizationSearch:
         assert after is not None
         return after._replace(leader_epoch_max=state.leader_epoch_max)
 
-    def _place_visible_writes(self, current: PossibleState, expected: AnswerFields) -> PossibleState:
+    def _place_visible_writes(self, current: Configuration, expected: AnswerFields) -> Configuration:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
         Other answered writes may take effect before or after the read, so they are added to `pool`.
@@ -285,7 +285,7 @@ class LinearizationSearch:
         return current._replace(state=state, placed=current.placed.union(done), pool=frozenset(pool))
 
     def _states_before_summary_read(
-        self, current: PossibleState, expected: AnswerFields
+        self, current: Configuration, expected: AnswerFields
     ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
@@ -297,7 +297,7 @@ class LinearizationSearch:
             writes = [self._writes[number] for number in self._possible_writes(current)]
             states += [self._apply_write(current.state, write) for write in writes]
         for state in dict.fromkeys(states):
-            answer = apply_operation(state, SUMMARY, (_ANY_PART,), self._topic_known)[1]
+            answer = apply_operation(state, SUMMARY, (_SUMMARY_PART,), self._topic_known)[1]
             if state is not None and answer.complete_count is None:
                 answer = answer._replace(complete_count=expected.complete_count)
                 state = state._replace(complete_count=expected.complete_count)
@@ -306,7 +306,7 @@ class LinearizationSearch:
                 if state == current.state:
                     return
 
-    def _place_operations_without_effect(self, current: PossibleState) -> PossibleState:
+    def _place_operations_without_effect(self, current: Configuration) -> Configuration:
         fitting = [
             number
             for number, op in self._answered.items()
@@ -317,8 +317,8 @@ class LinearizationSearch:
         ]
         return current._replace(placed=current.placed.union(fitting)) if fitting else current
 
-    def _drop_dominated(self, configurations: Iterable[PossibleState]) -> set[PossibleState]:
-        groups: dict[object, list[PossibleState]] = {}
+    def _drop_dominated(self, configurations: Iterable[Configuration]) -> set[Configuration]:
+        groups: dict[object, list[Configuration]] = {}
         for current in configurations:
             answered = frozenset(number for number in current.placed if number in self._answers)
             groups.setdefault((current.state, current.pool, current.wiped, answered), []).append(current)
@@ -337,11 +337,11 @@ def _end_time(op: Operation) -> tuple[float, int]:
     return (op.answered if op.known else op.deadline) or NEVER
 
 
-class _AnyPart(NamedTuple):
+class _SummaryPart(NamedTuple):
     partition: int = 0
 
 
-_ANY_PART = _AnyPart()
+_SUMMARY_PART = _SummaryPart()
 
 
 def _is_write_covered(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:

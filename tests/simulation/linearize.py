@@ -31,7 +31,7 @@ def check_linearizable(
     for key, ops in history.operations_by_key():
         try:
             search = LinearizationSearch(topic_known(key), start_state(key))
-            _linearize_key(key, [op for op in ops if _may_change_state(op)], search)
+            _check_share_partition(key, [op for op in ops if _may_change_state(op)], search)
         except SearchLimitExceeded:
             given_up += 1
     return given_up
@@ -46,7 +46,9 @@ def _may_change_state(op: Operation) -> bool:
     return op.known or op.kind != SUMMARY
 
 
-def _linearize_key(key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch) -> None:
+def _check_share_partition(
+    key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch
+) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end_time(op, ops), True, op) for op in ops]
     # A read may end the unanswered writes that it could show. At equal times, the read comes first.

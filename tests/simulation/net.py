@@ -27,7 +27,7 @@ class ClientEnd:
     Set `on_data` and `on_lost` at once, before the next loop iteration.
     """
 
-    def __init__(self, link: "Link") -> None:
+    def __init__(self, link: "SimConnection") -> None:
         self._link = link
         self.number = link.number
         self.closed = False
@@ -35,7 +35,7 @@ class ClientEnd:
         self.on_lost: Callable[[], None] = lambda: None
 
     @property
-    def is_sound(self) -> bool:
+    def is_unaffected_by_faults(self) -> bool:
         """Return whether no fault has affected this connection."""
         link = self._link
         return not (
@@ -106,7 +106,7 @@ class ClientTransport(asyncio.Transport):
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
 
-class Link:
+class SimConnection:
     """One connection: two pipes, two ends, and its planned faults."""
 
     def __init__(self, network: "Network", rng: Random, number: int, address: tuple[str, int]) -> None:
@@ -157,7 +157,7 @@ class Link:
         self.to_client.vanished = True
         if server_unaware:
             self.to_server.vanished = True
-            self.run_at_server(TCP_GIVES_UP_S, self.transport.give_up)
+            self.run_at_server(TCP_GIVES_UP_S, self.transport.on_retransmission_timeout)
         else:
             self.to_server.finish(RESET)
             self.run_at_server(self.rng.expovariate(20), self.transport.on_client_closed)
@@ -170,7 +170,7 @@ class Network:
         self.loop = loop
         self.faults = faults
         self.blocked_until_s = 0.0
-        self.links: set[Link] = set()
+        self.links: set[SimConnection] = set()
         # The clusters of this network, by the addresses of their brokers.
         self.brokers: dict[tuple[str, int], BrokerNetwork] = {}
         self._rng = rng
@@ -192,7 +192,7 @@ class Network:
     async def connect(self, host: str, port: int) -> ClientEnd:
         """Connect; raises ConnectionRefusedError without a listener."""
         self._numbers += 1
-        link = Link(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
+        link = SimConnection(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
         await asyncio.sleep(self.faults.latency_s + max(0.0, self.blocked_until_s - self.loop.time()))
         server = self._listening.get((host, port))
         if server is None:

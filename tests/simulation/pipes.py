@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.simulation.net import Link
+    from tests.simulation.net import SimConnection
 
 # TCP retransmits for this number of seconds without an acknowledgement before it closes a connection.
 TCP_GIVES_UP_S = 900.0
@@ -38,7 +38,11 @@ class Pipe:
     """One direction of a connection: passes chunks to `sink` in order, each after its delay."""
 
     def __init__(
-        self, link: "Link", context: contextvars.Context, sink: Callable[[Any], None], cut_after: int | None
+        self,
+        link: "SimConnection",
+        context: contextvars.Context,
+        sink: Callable[[Any], None],
+        cut_after: int | None,
     ) -> None:
         self.link = link
         self.in_flight = 0
@@ -134,7 +138,7 @@ class Pipe:
 class ServerTransport(asyncio.Transport):
     """The listener's end as a TCP transport for its protocol."""
 
-    def __init__(self, link: "Link", protocol: asyncio.Protocol) -> None:
+    def __init__(self, link: "SimConnection", protocol: asyncio.Protocol) -> None:
         super().__init__()
         self._link = link
         self._protocol = protocol
@@ -221,12 +225,12 @@ class ServerTransport(asyncio.Transport):
         self._peer_gone = True
         self._link.to_client.discard()
 
-    def give_up(self) -> None:
+    def on_retransmission_timeout(self) -> None:
         """Close a half-open connection after TCP's retransmission timeout, or check again later."""
         if self._link.to_client.in_flight or self._closing:
             self._lose_connection(TimeoutError("the client acknowledges no data"))
         elif not self._lost:
-            self._link.run_at_server(TCP_GIVES_UP_S, self.give_up)
+            self._link.run_at_server(TCP_GIVES_UP_S, self.on_retransmission_timeout)
 
     def _lose_connection_later(self, error: Exception | None) -> None:
         self._link.run_at_server(0.0, self._lose_connection, error)

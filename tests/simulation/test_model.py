@@ -8,7 +8,7 @@ from protocol.errors import ErrorCode
 from tests.builders import make_initialize, make_read, make_write
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from tests.simulation.model import AnswerFields, State, apply_operation
-from tests.simulation.parts import DeletePart, SummaryPart
+from tests.simulation.rpc_parts import DeletePart, SummaryPart
 
 INITIAL, _ = apply_operation(None, INITIALIZE, [make_initialize(state_epoch=1)])
 VALID = make_write((0, 0, 2, 1), state_epoch=1)

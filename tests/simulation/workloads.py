@@ -15,8 +15,8 @@ from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Broker, Clients
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
-from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
-from tests.simulation.plan import Load
+from tests.simulation.plan import Workload
+from tests.simulation.rpc_parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 DELIVERIES_MAX = 5
@@ -31,7 +31,7 @@ _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH)
 class SharedClientState:
     """The shared state of all clients. `gate` permits new calls; `calls_in_progress` counts them."""
 
-    def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
+    def __init__(self, clients: Clients, load: Workload, keys: list[SharePartitionKey], rng: Random) -> None:
         self.clients = clients
         self.load = load
         self.keys = keys
@@ -69,7 +69,7 @@ class SharedClientState:
 
     async def wait_for_permission(self, client_name: str) -> None:
         """Wait until a call is permitted. A waiting client does not count as a call in progress."""
-        while not self.gate.is_set() or self._has_enough(client_name):
+        while not self.gate.is_set() or self._has_enough_answers(client_name):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.calls_in_progress += 1
 
@@ -78,7 +78,7 @@ class SharedClientState:
         if op.known:
             self.answers[client_name] = self.answers.get(client_name, 0) + 1
 
-    def _has_enough(self, client_name: str) -> bool:
+    def _has_enough_answers(self, client_name: str) -> bool:
         answers_max = self.answers_wanted
         return answers_max is not None and self.answers.get(client_name, 0) >= answers_max
 
@@ -122,7 +122,7 @@ class PartitionLeader:
                 _, writes = await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
             if self._fenced:
                 break
-            writes.add(asyncio.create_task(self._write_some()))
+            writes.add(asyncio.create_task(self._deliver_and_write()))
             await cluster.pause_randomly(rng, cluster.load.think_s)
         if writes:
             await asyncio.gather(*writes)
@@ -142,7 +142,7 @@ class PartitionLeader:
                 else:
                     self._complete[user_offset] = state
 
-    async def _write_some(self) -> None:
+    async def _deliver_and_write(self) -> None:
         """Deliver some offsets, and write their new states."""
         rng = self._rng
         free = [
@@ -221,7 +221,9 @@ class GroupCoordinator:
     async def run(self) -> None:
         """Initialize all share-partitions, then maintain them until cancelled."""
         cluster, rng = self._cluster, self._rng
-        await asyncio.gather(*(self._initialise_key(key, rng.choice((-1, 0, 3))) for key in self._keys))
+        await asyncio.gather(
+            *(self._initialize_share_partition(key, rng.choice((-1, 0, 3))) for key in self._keys)
+        )
         next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
         while True:
             await cluster.pause_randomly(rng, cluster.load.summary_s)
@@ -241,22 +243,24 @@ class GroupCoordinator:
         match rng.randrange(5):
             case 0:
                 # Send the same request twice, as a broker does after a lost response.
-                await self._initialise_key(key, -1, epoch_up=0)
+                await self._initialize_share_partition(key, -1, epoch_up=0)
             case 1:
                 # Reset the offset at the same state epoch, as brokers 4.1 to 4.4 do.
-                await self._initialise_key(key, rng.randrange(40), epoch_up=0)
+                await self._initialize_share_partition(key, rng.randrange(40), epoch_up=0)
             case 2:
-                await self._initialise_key(key, rng.randrange(40), epoch_up=1)
+                await self._initialize_share_partition(key, rng.randrange(40), epoch_up=1)
             case 3:
                 await self._send_call(DELETE, key, DeletePart(key.partition))
                 await self._cluster.pause_randomly(rng, self._cluster.load.deleted_s)
-                await self._initialise_key(key, rng.choice((-1, 0)), epoch_up=1)
+                await self._initialize_share_partition(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
                 # Use an old state epoch, as in a request that was delayed for too long.
                 stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
                 await self._send_call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
 
-    async def _initialise_key(self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1) -> None:
+    async def _initialize_share_partition(
+        self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1
+    ) -> None:
         state_epochs = self._cluster.state_epochs
         state_epochs[self._group_id] = state_epochs.get(self._group_id, 0) + epoch_up
         part = InitializePart(key.partition, state_epochs[self._group_id], start_offset)

@@ -185,9 +185,9 @@ class SimBrokers:
         code = None if partition.leader == kafka.NO_NODE else ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition.change_leader(rng.choice(others), self._replica_delays, code)
         self._publish_leader(number)
-        partition.settled_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
+        partition.end_offset_known_from_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
         if partition.uncommitted:
-            self._commit_at(partition.settled_s, partition)
+            self._commit_at(partition.end_offset_known_from_s, partition)
         if rng.random() < self.faults.forgets_rate:
             partition.lose_producer_state()
 
@@ -239,10 +239,10 @@ class SimBrokers:
     def _is_leader(self, node: int, number: int) -> bool:
         return self.partitions[number].leader == node and node not in self.views
 
-    def _believes_to_lead(self, node: int, number: int) -> bool:
+    def _is_replaced_leader(self, node: int, number: int) -> bool:
         return node in self.views and self._metadata[node][number].leader == node
 
-    def _random_error(self, codes: Sequence[int]) -> int:
+    def _draw_error(self, codes: Sequence[int]) -> int:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
@@ -258,7 +258,7 @@ class SimBrokers:
             partition = self.partitions[number]
             if partition.forgotten != sender.forgotten[number]:
                 continue
-            error = self._produce_error()
+            error = self._draw_produce_error()
             if error != ErrorCode.NONE:
                 answers[number] = ProduceResult(error, -1)
             elif len(batch) > int(self.configs.get("max.message.bytes", MAX_MESSAGE_BYTES)):
@@ -267,23 +267,23 @@ class SimBrokers:
                 produced = partition.write(sender.name, batch, self.loop.time())
                 self._replicate(partition)
                 # Sometimes the replicas are slow, and the leader responds before they have the records.
-                slow = self._random_error(
+                slow = self._draw_error(
                     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
                 )
                 answers[number] = ProduceResult(slow, -1) if slow else produced
-                committed = partition.commit_of(answers[number].base_offset)
+                committed = partition.commit_future(answers[number].base_offset)
                 if committed is not None:
                     pending[number] = committed
-            elif self._believes_to_lead(node, number):
+            elif self._is_replaced_leader(node, number):
                 code = self.rng.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS))
                 answers[number], pending[number] = ProduceResult(code, -1), self.loop.create_future()
             else:
                 answers[number] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return ProduceResponse(self.loop, answers, pending, timeout_s) if pending else answers
 
-    def _produce_error(self) -> int:
+    def _draw_produce_error(self) -> int:
         """Return the error with which a leader refuses the next batch, or NONE."""
-        return self._random_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+        return self._draw_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
 
     def _replicate(self, partition: SimPartition) -> None:
         """Commit the records of a partition when all in-sync replicas have them."""
@@ -311,11 +311,11 @@ class SimBrokers:
 
     def _end_offset(self, node: int, number: int) -> ListedOffset:
         partition = self.partitions[number]
-        if self._believes_to_lead(node, number):
+        if self._is_replaced_leader(node, number):
             return ListedOffset(ErrorCode.NONE, self.views[node][number])
         if not self._is_leader(node, number):
             return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        if self.loop.time() < partition.settled_s:
+        if self.loop.time() < partition.end_offset_known_from_s:
             return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
         return ListedOffset(ErrorCode.NONE, partition.high_watermark)
 
@@ -323,7 +323,7 @@ class SimBrokers:
         """Return start offsets."""
         return {
             number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)
-            if self._is_leader(node, number) or self._believes_to_lead(node, number)
+            if self._is_leader(node, number) or self._is_replaced_leader(node, number)
             else ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
             for number in numbers
         }
@@ -336,7 +336,7 @@ class SimBrokers:
         partition = self.partitions[number]
         if self._is_leader(node, number):
             end = partition.high_watermark
-        elif self._believes_to_lead(node, number):
+        elif self._is_replaced_leader(node, number):
             end = min(partition.high_watermark, self.views[node][number])
         else:
             return FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")

@@ -69,7 +69,7 @@ class BrokerNetwork:
         """Connect the current process to a broker. Raises ConnectionRefusedError."""
         brokers, process, node = self.brokers, PROCESS.get(), self._nodes[address]
         name = PROCESS_NAME if process is None else process.name
-        await asyncio.sleep(self.travel_s() + self.travel_s())
+        await asyncio.sleep(self.draw_travel_s() + self.draw_travel_s())
         if not self.reaches(name, node):
             # Either the packets are dropped, or the connection is refused.
             if node not in brokers.down and brokers.rng.random() < 0.5:
@@ -83,13 +83,13 @@ class BrokerNetwork:
         """Return whether a process runs and can reach a broker."""
         return name not in self._dead and self.brokers.reaches(name, node)
 
-    def reaches_group(self, name: str) -> bool:
+    def can_reach_group(self, name: str) -> bool:
         """Return whether no fault affects the next group request of a process, or the response to it."""
         membership = self.membership
         assert membership is not None
         return name not in membership.blocked and membership.rng.random() >= membership.faults.lost_rate
 
-    def travel_s(self) -> float:
+    def draw_travel_s(self) -> float:
         """Return the random duration of a message."""
         return self.brokers.rng.expovariate(1 / self.brokers.faults.travel_s)
 
@@ -150,7 +150,7 @@ class BrokerConnection(asyncio.Transport):
         if (
             chance < 0
             or not self._is_up()
-            or (key in GROUP_APIS and not self._network.reaches_group(self.name))
+            or (key in GROUP_APIS and not self._network.can_reach_group(self.name))
         ):
             self.fail(early)
             return
@@ -218,7 +218,7 @@ class BrokerConnection(asyncio.Transport):
 
     def _next_arrival_s(self, last_s: float, delay_s: float) -> float:
         now_s = self._brokers.loop.time()
-        return max(last_s + _STEP_S, now_s + delay_s + self._network.travel_s())
+        return max(last_s + _STEP_S, now_s + delay_s + self._network.draw_travel_s())
 
     def _call_at(self, when_s: float, context: Context, callback: Callable[..., None], *args: Any) -> None:
         self._brokers.loop.call_at(when_s, callback, *args, context=context)
@@ -240,7 +240,7 @@ class BrokerConnection(asyncio.Transport):
 
     def _send_response(self, response: bytes) -> None:
         _, request = self._arrived.popleft()
-        if api_key(request) in GROUP_APIS and not self._network.reaches_group(self.name):
+        if api_key(request) in GROUP_APIS and not self._network.can_reach_group(self.name):
             self.fail(self._network.request_timeout_s)
         if not (self._silent or self._closed):
             self._at_client_s = self._next_arrival_s(self._at_client_s, 0.0)

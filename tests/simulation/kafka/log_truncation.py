@@ -64,8 +64,8 @@ class LogTruncations:
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
         if not offsets:
             return
-        before = _accepted_in(partition)
-        lost = partition.truncate_from(rng.choice(offsets))
+        before = _read_accepted_records(partition)
+        lost = partition.lose_records_from(rng.choice(offsets))
         # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
         self._brokers.elect_another_leader(number)
         if number in self._unnoticed or not self._owner_continues(number, before):
@@ -77,7 +77,7 @@ class LogTruncations:
 
         `before` are the records before the loss. If states of later owners were lost, the next era begins.
         """
-        remaining = _accepted_in(self._brokers.partitions[number])
+        remaining = _read_accepted_records(self._brokers.partitions[number])
         lost = [record for record in before[len(remaining) :] if not record.is_ownership_record]
         if lost and (
             not remaining or any(record.owner_epoch == remaining[-1].owner_epoch for record in lost)
@@ -104,7 +104,7 @@ class LogTruncations:
                 del self._unnoticed[number]
             return
         lost.clear()
-        kept = _accepted_in(partition)
+        kept = _read_accepted_records(partition)
         if kept and kept[-1].record.offset == partition.end - 1 and kept[-1].is_claim:
             owned = self._history.next_time(self._brokers.loop.time())
             loss = Truncation(self._unnoticed.pop(number), owned, replay_states(kept, number))
@@ -122,7 +122,7 @@ class LogTruncations:
             if not losses:
                 untouched.ops.extend(ops)
                 continue
-            ops = [self._forget_leased_outcome(op, losses) for op in ops]
+            ops = [self._forget_outcome_within_lease(op, losses) for op in ops]
             _check_losses_are_detected(ops, losses)
             begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
             begins += [(loss.owned, loss.states) for loss in losses]
@@ -136,7 +136,7 @@ class LogTruncations:
         untouched.ops.sort(key=lambda op: op.number)
         return given_up + check_history(untouched, topic_known)
 
-    def _forget_leased_outcome(self, op: Operation, losses: list[Truncation]) -> Operation:
+    def _forget_outcome_within_lease(self, op: Operation, losses: list[Truncation]) -> Operation:
         """Return the operation, with an unknown outcome if it was invoked within a lease after a loss."""
         is_within_lease = any(
             lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses
@@ -146,7 +146,7 @@ class LogTruncations:
         return replace(op, answered=None, answer=None, deadline=op.answered)
 
 
-def _accepted_in(partition: SimPartition) -> list[RawRecord]:
+def _read_accepted_records(partition: SimPartition) -> list[RawRecord]:
     return accepted_records(read_records([("", batch) for batch in partition.batches], partition.start))
 
 

@@ -87,7 +87,7 @@ class SimPartition(PartitionLog):
         self.leader = leader
         self.leader_epoch = 0
         # Before this time, a new leader does not return the end of its log.
-        self.settled_s = 0.0
+        self.end_offset_known_from_s = 0.0
         # The time at which all replicas have the newest batch.
         self.replicated_s = 0.0
         self.uncommitted: list[UncommittedBatch] = []
@@ -120,7 +120,7 @@ class SimPartition(PartitionLog):
             self.on_write()
         return produced
 
-    def commit_of(self, base_offset: int) -> asyncio.Future[int] | None:
+    def commit_future(self, base_offset: int) -> asyncio.Future[int] | None:
         """Return the future commit of the batch at an offset, None if it is committed."""
         return next((batch.committed for batch in self.uncommitted if batch.base_offset == base_offset), None)
 
@@ -146,10 +146,10 @@ class SimPartition(PartitionLog):
         for batch in uncommitted[:kept]:
             self.uncommitted.append(batch._replace(committed=self._loop.create_future()))
         if kept < len(uncommitted):
-            self._drop_from(uncommitted[kept].base_offset)
+            self._remove_from_offset(uncommitted[kept].base_offset)
             self.producers = uncommitted[kept].producers
 
-    def _drop_from(self, end: int) -> list[bytes]:
+    def _remove_from_offset(self, end: int) -> list[bytes]:
         lost = [batch for batch in self.batches if next_offset_at(batch, 0) > end]
         self.truncate(end)
         self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
@@ -160,11 +160,11 @@ class SimPartition(PartitionLog):
         self.producers.clear()
         self.forgotten += 1
 
-    def truncate_from(self, end: int) -> list[bytes]:
+    def lose_records_from(self, end: int) -> list[bytes]:
         """Lose the records from a log offset on, and the state of all producers. Return the lost batches."""
         self.lost_records = True
         self.forgotten += 1
-        return self._drop_from(end)
+        return self._remove_from_offset(end)
 
 
 class ProduceResponse(asyncio.Future[Mapping[int, ProduceResult]]):

@@ -15,17 +15,17 @@ import pytest
 from coordinator.cluster.kafka import connections
 from protocol.errors import ErrorCode
 from tests.simulation.checkers import permit_stale_reads
-from tests.simulation.clients import ConnectionLost, Peer
+from tests.simulation.clients import ConnectionLost, CoordinatorConnection
 from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, Operation, Violation
 from tests.simulation.hostile_clients import invalid_keys
-from tests.simulation.kafka.clients import ManyClients
+from tests.simulation.kafka.clients import MultiCoordinatorClients
 from tests.simulation.kafka.nemesis import list_faults
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.traced_log import LeaseTraces
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.nemesis import FaultKind
-from tests.simulation.parts import DeletePart, SummaryPart
 from tests.simulation.process import coordinator_address
+from tests.simulation.rpc_parts import DeletePart, SummaryPart
 from tests.simulation.simulation import Simulation, SimulationOutcome, visible_state
 from tests.simulation.world import wait_until
 
@@ -42,8 +42,8 @@ class KafkaSimulator(Simulation):
 
     def __init__(self, plan: KafkaPlan) -> None:
         super().__init__(plan)
-        self._world = KafkaWorld(plan, self.loop, self._fork_random(), self._topics)
-        self._clients: ManyClients
+        self._world = KafkaWorld(plan, self.loop, self._new_random(), self._topics)
+        self._clients: MultiCoordinatorClients
 
     def run(self) -> SimulationOutcome:
         """Run with process numbers that follow from the seed."""
@@ -55,12 +55,12 @@ class KafkaSimulator(Simulation):
         permit_stale_reads(self._history, self.plan.read_age_max_s)
         return self._world.truncations.check_eras(self._topic_known)
 
-    def _make_clients(self) -> ManyClients:
+    def _make_clients(self) -> MultiCoordinatorClients:
         plan, world = self.plan, self._world
         world.delete_state = self._delete_state
         if plan.nemesis.unclean_s is None and not plan.read_age_max_s:
             world.traces = LeaseTraces(world.brokers, plan.log_limits.lease_s, self._violations.append)
-        return ManyClients(
+        return MultiCoordinatorClients(
             world.network,
             [coordinator_address(place) for place in range(plan.coordinators)],
             world.history,
@@ -69,7 +69,7 @@ class KafkaSimulator(Simulation):
             node_id_first=0,
             node_ids=plan.coordinators,
             owner=world.owner_place,
-            rng=self._fork_random(),
+            rng=self._new_random(),
             misrouted_rate=plan.misrouted_rate,
             unreachable_places=world.unreachable_places,
         )
@@ -86,12 +86,12 @@ class KafkaSimulator(Simulation):
         await super()._wait_until_idle()
         await self._read_at_each_owner()
         await wait_until(self._is_complete, self._world.health, OWNED_BY_S)
-        if any(process.operations_forwarded for process in self._world.alive()):
+        if any(process.unfinished_operations for process in self._world.alive()):
             raise Violation("no operation is in progress, but a coordinator forwards one")
 
     async def _read_at_each_owner(self) -> None:
         """Read every share-partition once, so that owners detect records that other owners appended."""
-        peers: dict[int | None, Peer] = {}
+        peers: dict[int | None, CoordinatorConnection] = {}
         for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(invalid_keys, self._keys))]):
             node = self._clients.coordinating_node(key)
             try:
@@ -110,11 +110,11 @@ class KafkaSimulator(Simulation):
         self._clients.misrouted_rate = rate
 
     async def _check_final_state(self) -> None:
-        await self._check_found_owners()
+        await self._check_find_coordinator()
         if self.plan.expiry:
             await self._check_expiry()
 
-    async def _check_found_owners(self) -> None:
+    async def _check_find_coordinator(self) -> None:
         """Check that FindCoordinator of every coordinator names the owner, at the latest after a while."""
         clients = self._clients
         for place in range(self.plan.coordinators):

@@ -13,12 +13,12 @@ from tests.simulation.history import INITIALIZE, READ, History, Violation
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.log_truncation import LogTruncations
 from tests.simulation.loop import SimLoop
-from tests.simulation.parts import InitializePart, InitializeResult, ReadPart, ReadResult
+from tests.simulation.rpc_parts import InitializePart, InitializeResult, ReadPart, ReadResult
 
 KEY = SharePartitionKey("g", bytes(16), 0)
 
 
-class LastChoice:
+class NewestBatchesChooser:
     """A random generator that always chooses one of the last options: the newest batches are lost."""
 
     def __init__(self, batches: int) -> None:
@@ -51,7 +51,7 @@ class ScriptedLog:
         self.write(encode_record(StateRecord(KEY, value)), owner_epoch)
 
     def lose_newest_batches(self, batches: int = 1) -> None:
-        self.truncations.lose_newest_records(0, LastChoice(batches))  # type: ignore[arg-type]
+        self.truncations.lose_newest_records(0, NewestBatchesChooser(batches))  # type: ignore[arg-type]
 
     def initialize(self, state_epoch: int) -> None:
         op = self._invoke_operation(INITIALIZE, InitializePart(0, state_epoch, 0))

@@ -23,12 +23,12 @@ def make_log(*written: tuple[bool, int | None, str], first: int = 0) -> list[tup
     return batches
 
 
-def valid_offsets(*written: tuple[bool, int | None, str]) -> list[int]:
+def accepted_offsets(*written: tuple[bool, int | None, str]) -> list[int]:
     return [one.record.offset for one in accepted_records(read_records(make_log(*written)))]
 
 
 def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
-    assert valid_offsets(
+    assert accepted_offsets(
         (CLAIM, 1, "a"),
         (RECORD, 1, "a"),
         (CLAIM, 2, "b"),
@@ -39,11 +39,11 @@ def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
 
 
 def test_first_record_of_a_pruned_log_replaces_its_claim() -> None:
-    assert valid_offsets((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
+    assert accepted_offsets((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
 
 
 def test_records_without_claims_count_until_the_first_claim() -> None:
-    assert valid_offsets((RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")) == [
+    assert accepted_offsets((RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")) == [
         0,
         1,
         2,
@@ -67,7 +67,7 @@ def test_both_implementations_accept_the_same_records(seed: int) -> None:
         for record in batch.records
         if fencing_filter.accepts(record)
     ]
-    assert valid_offsets(*written) == expected
+    assert accepted_offsets(*written) == expected
 
 
 def test_record_of_a_process_that_is_not_the_owner_is_detected() -> None:
