@@ -1,11 +1,13 @@
-"""Simulate a disk on virtual time that loses, tears and fails writes, as a seed determines.
+"""Simulate a disk on virtual time that loses and tears writes and fails operations, as a seed determines.
 
-Possible faults: a write stops in the middle (no space, or an I/O error). If a sync fails, some dirty sectors
-are durable, and the operating system never writes the others, though reads still return them. A file cannot
-be created, read or removed. Writes and syncs take time. If the process dies, a prefix of the write in
-progress remains. If the power fails, any subset of the unsynced sectors remains. `flip_bit` and `write_zeros`
-damage durable data. Impossible: synced bytes change without `flip_bit` or `write_zeros`, or a durable file
-disappears.
+* A write may stop in the middle, because of an I/O error.
+* If a sync fails, some unsynced sectors are durable. The operating system never writes the others, although
+  reads still return them.
+* A file may fail to be created, read, replaced or removed.
+* Writes and syncs take time.
+* If the process dies, a prefix of the write in progress remains.
+* If the power fails, a random subset of the unsynced sectors remains.
+* `flip_bit` and `write_zeros` damage durable data. Otherwise synced bytes never change.
 """
 
 import asyncio
@@ -38,7 +40,7 @@ class DiskFaults:
 
 
 class SimFile:
-    """One file: the content that reads return, the durable content, and the dirty sectors."""
+    """A file: the content that reads return (`shown`), the durable content, and the unsynced sectors."""
 
     def __init__(self, size: int) -> None:
         self.shown = bytearray(size)
@@ -55,12 +57,11 @@ class SimFile:
         self.dirty.update(range(position // SECTOR_BYTES, -(-end // SECTOR_BYTES)))
 
     def make_sector_durable(self, sector: int) -> None:
-        """Make a sector durable."""
         begin = sector * SECTOR_BYTES
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
 
     def sync(self, is_kept: Callable[[int], bool]) -> None:
-        """Mark all sectors as clean; the dirty sectors for which `kept` returns True become durable."""
+        """Make the unsynced sectors durable for which `is_kept` returns True; mark all sectors as synced."""
         for sector in sorted(self.dirty):
             if is_kept(sector):
                 self.make_sector_durable(sector)
@@ -77,18 +78,18 @@ class _PendingWrite:
 
 
 class SimStorage:
-    """The files of one directory, which outlive processes.  `disk()` is the view of a new process."""
+    """The files of one directory, which outlive processes."""
 
     def __init__(self, rng: Random, faults: DiskFaults | None = None) -> None:
         self.rng = rng
         self.faults = faults if faults is not None else DiskFaults()
         self.files: dict[str, SimFile] = {}
-        # Names of operations ("write", "sync", ...). Each fails once, in this order, regardless of the rates.
+        # The operations ("write", "sync", ...) that fail next, once each and in this order.
         self.next_faults: list[str] = []
         self._holder: SimDisk | None = None
 
     def disk(self) -> "SimDisk":
-        """Return a disk for one process."""
+        """Return the disk of a new process."""
         return SimDisk(self)
 
     def kill(self) -> None:
@@ -97,7 +98,7 @@ class SimStorage:
             self._holder.kill_process()
 
     def cut_power(self) -> None:
-        """Kill the process and discard non-durable data, except for a random subset of the sectors."""
+        """Kill the process; make a random subset of the unsynced sectors durable, and discard the others."""
         self.kill()
         for file in self.files.values():
             file.sync(lambda sector: self.rng.random() < 0.5)
@@ -116,7 +117,7 @@ class SimStorage:
         file.shown[position : position + size] = bytes(size)
 
     def draw_failure(self, operation: str) -> bool:
-        """Decide whether an operation fails."""
+        """Return whether the next operation of this name fails."""
         if self.next_faults and self.next_faults[0] == operation:
             del self.next_faults[0]
             return True
@@ -124,7 +125,7 @@ class SimStorage:
         return rate > 0 and self.rng.random() < rate
 
     def delay_s(self, mean_s: float) -> float:
-        """Draw the duration of an operation, in seconds."""
+        """Return a random duration of an operation, in seconds."""
         faults = self.faults
         if faults.stall_rate and self.rng.random() < faults.stall_rate:
             mean_s += faults.stall_s
@@ -149,7 +150,7 @@ class SimStorage:
 
 
 class SimDisk:
-    """A `Disk` for one process.  After the death of the process, pending operations never complete."""
+    """A `Disk` of one process. When the process is killed, pending operations never complete."""
 
     def __init__(self, storage: SimStorage) -> None:
         self._storage = storage
@@ -183,7 +184,7 @@ class SimDisk:
         return len(self._existing_file(name).shown)
 
     def describe(self, name: str) -> str:
-        """Return the name of the file for messages."""
+        """Return the name of the file for error messages."""
         return f"simulated/{name}"
 
     async def read(self, name: str, position: int, size: int) -> bytes:
@@ -193,7 +194,7 @@ class SimDisk:
         return bytes(self._existing_file(name).shown[position : position + size])
 
     async def prepare(self, name: str, size: int) -> None:
-        """Create a file of zeros, if there is space."""
+        """Create a file of zeros. Raises OSError if the disk is full."""
         await self._wait_random_time(self._storage.faults.sync_s)
         self._storage.files.pop(name, None)
         self._fail_randomly("prepare")
@@ -227,7 +228,10 @@ class SimDisk:
         file.sync(lambda sector: True)
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
-        """Write, sync if requested, and report the result; the process may die before each of these steps."""
+        """Write bytes, sync the file if requested, and call `done` with the error or None.
+
+        Return False: the write is never complete at once.
+        """
         assert self._in_flight is None, "one write at a time"
         self._in_flight = _PendingWrite(name, position, data, sync, done)
         self._run_later(self._storage.faults.write_s, self._write)
@@ -244,7 +248,7 @@ class SimDisk:
         if failed:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
         self._existing_file(write.name).write(write.position, data)
-        # The write is complete: if the process dies from now on, all its bytes remain.
+        # If the process is killed from now on, all bytes of the write remain.
         write.data = b""
         if failed:
             self._complete_write(OSError(errno.EIO, "Input/output error"))

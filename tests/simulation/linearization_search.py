@@ -1,8 +1,8 @@
 """Search for an order of operations of one share-partition that explains all responses.
 
-The search follows all orders at once, as *configurations*: possible current states.  To *place* an operation
-means to let it take effect at this point of the order.  An answered operation is placed at the latest when
-its response arrives.  These rules limit the number of configurations:
+The search follows all orders at once. A *configuration* is a possible current state. To *place* an operation
+means to let it take effect at this point of the order. An answered operation is placed at the latest when its
+response arrives. These rules limit the number of configurations:
 
 * Operations of one connection take effect in the order in which they were sent (if at all). An operation
   whose response is NOT_COORDINATOR may take effect later: its append may be in the log.
@@ -36,15 +36,15 @@ CONFIGURATIONS_MAX = 1_000
 
 
 class SearchLimitExceeded(Exception):
-    """More configurations are possible than the search follows."""
+    """More than CONFIGURATIONS_MAX configurations are possible."""
 
 
 class Configuration(NamedTuple):
     """A possible current state.
 
-    `placed` are the pending operations that have taken effect (unanswered writes are never placed). `pool`
-    are pending writes that would be fenced now, but may have taken effect before. `wiped` are pending writes
-    that may have taken effect before a reset of the state.
+    `placed` has the numbers of the pending operations that have taken effect; unanswered writes are never
+    placed. `pool` has the pending writes that would be fenced now, but may have taken effect before. `wiped`
+    has the pending writes that may have taken effect before a reset of the state.
     """
 
     state: State | None
@@ -52,16 +52,16 @@ class Configuration(NamedTuple):
     pool: frozenset[int] = frozenset()
     wiped: frozenset[int] = frozenset()
 
-    def without(self, number: int) -> "Configuration":
+    def without_operation(self, number: int) -> "Configuration":
         """Return the same configuration without an operation that is no longer pending."""
-        disconnected = {number}
+        removed = {number}
         return self._replace(
-            placed=self.placed - disconnected, pool=self.pool - disconnected, wiped=self.wiped - disconnected
+            placed=self.placed - removed, pool=self.pool - removed, wiped=self.wiped - removed
         )
 
 
 class LinearizationSearch:
-    """All possible configurations of one share-partition after the events so far."""
+    """The possible configurations of one share-partition after the events that were added."""
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
         self.configurations: set[Configuration] = {Configuration(state)}
@@ -85,14 +85,16 @@ class LinearizationSearch:
             self._unanswered[op.number] = op
 
     def end_operation(self, op: Operation) -> bool:
-        """Place an answered operation, or drop an unanswered one. Return whether a configuration is left."""
+        """Place an answered operation, or drop an unanswered one; return whether a configuration remains."""
         number = op.number
         if op.kind == WRITE and not op.known:
-            remaining = {current.without(number) for current in self.configurations}
+            remaining = {current.without_operation(number) for current in self.configurations}
         else:
             reachable = self._iterate_configurations(op)
             remaining = {
-                current.without(number) for current in reachable if number in current.placed or not op.known
+                current.without_operation(number)
+                for current in reachable
+                if number in current.placed or not op.known
             }
         for pending in (self._answered, self._unanswered, self._writes):
             pending.pop(number, None)
@@ -118,7 +120,7 @@ class LinearizationSearch:
                 raise SearchLimitExceeded
 
     def _next_configurations(self, current: Configuration, target: Operation) -> Iterator[Configuration]:
-        """Yield the next configurations: each places a pending operation."""
+        """Yield the configurations that follow by placing one pending operation."""
         connections = set()
         for number, op in self._answered.items():
             if number not in current.placed and op.client not in connections:
@@ -162,7 +164,10 @@ class LinearizationSearch:
             yield done
 
     def _add_to_placed(self, op: Operation, current: Configuration) -> frozenset[int]:
-        """Add an operation to the placed ones, without earlier unanswered operations of its client."""
+        """Return the placed operations with `op`, and with earlier unanswered operations of its client.
+
+        Operations of one connection take effect in order, so the earlier ones cannot take effect any more.
+        """
         dropped = (
             number
             for number, other in self._unanswered.items()
@@ -188,7 +193,7 @@ class LinearizationSearch:
     def _reset_state(
         self, current: Configuration, after: State | None, placed: frozenset[int]
     ) -> Configuration:
-        """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
+        """Return the configuration after a reset; pending writes may have taken effect before the reset."""
         return Configuration(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
 
     def _place_answered(
@@ -250,7 +255,7 @@ class LinearizationSearch:
                 yield number
 
     def _apply_write(self, state: State, op: Operation) -> State:
-        """Apply a write, which may have taken effect before it was fenced."""
+        """Apply a write regardless of its leader epoch, because it may have preceded the fencing."""
         after, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
         assert after is not None
         return after._replace(leader_epoch_max=state.leader_epoch_max)
@@ -289,8 +294,8 @@ class LinearizationSearch:
     ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
-        The write that set the start offset and the complete count suffices, because other writes may take
-        effect later. (An answered write is applied again when its response arrives, which has no effect.)
+        One write suffices: the one that set the start offset and the complete count. Others may take effect
+        later. An answered write is applied again when its response arrives, which has no effect.
         """
         states = [current.state]
         if current.state is not None:
