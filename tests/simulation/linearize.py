@@ -2,8 +2,8 @@
 
 For each share-partition, there must be an order of its operations in which each takes effect between its
 request and its response, and in which `model` produces the observed responses. An operation of unknown
-outcome may take effect before its deadline, or never. Linearizability implies that acknowledged writes survive
-any crash and that reads never return older states.
+outcome may take effect before its deadline, or never. Linearizability implies that acknowledged writes
+survive any crash and that reads never return older states.
 
 `linearization_search` implements the search.
 """

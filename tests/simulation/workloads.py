@@ -2,8 +2,8 @@
 
 A new share-partition leader usually has a new leader epoch. It reads before it writes, and stops when it is
 fenced. Several leaders of a share-partition run at the same time, because an older leader does not detect at
-once that it was replaced. The group coordinator increments the state epoch. `hostile_clients` has clients that
-follow no rules.
+once that it was replaced. The group coordinator increments the state epoch. `hostile_clients` has clients
+that follow no rules.
 """
 
 import asyncio
