@@ -1,7 +1,7 @@
-"""The seeds of the tests. If the plan draws its values in another way, a seed means another simulation."""
+"""The seeds of the tests. If a change of `plan` draws other values, a seed means another simulation."""
 
-# A few seeds for each kind of simulation; the large seeds once found a defect, with an earlier plan. The last
-# line of "kafka" has two seeds for each scenario.
+# The fixed seeds of each kind. The large seeds found defects with earlier versions of `plan`. The last line of
+# "kafka" has two seeds for each scenario.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
@@ -12,11 +12,10 @@ FIXED = {
     ),
 }
 
-# The number of further seeds of each kind that the complete test suite tries. They differ in each run.
+# The number of new seeds of each kind in the slow tests.
 NEW_SEEDS = 60
 
-# The seed that detects each mutant; without an entry, seed 1. The test also passes if another fixed seed
-# detects the mutant.
+# The seed that is tried first for each mutant; seed 1 without an entry. Then the fixed seeds are tried.
 FIRST_SEED_BY_MUTANT = {
     "deletes_in_memory_only": 2,
     "does_not_fence_old_state_epochs": 2,

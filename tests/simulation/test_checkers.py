@@ -1,4 +1,4 @@
-"""Test that each checker refuses a history that violates its guarantee, and accepts a similar history."""
+"""Test that each checker refuses a history that violates its guarantee, and accepts a similar one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,10 @@ FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
 
 
 class ScriptedHistory:
-    """A history of scripted operations. Without `end`, an operation ends before the next one begins."""
+    """A history of one share-partition that a test builds operation by operation.
+
+    Only the operations of `begin` and `begin_write` overlap with later ones.
+    """
 
     def __init__(self) -> None:
         self.history = History()
@@ -43,7 +46,7 @@ class ScriptedHistory:
 
     def begin(self, kind: str, *parts: Any) -> Operation:
         self._now_s += 1.0
-        # Concurrent operations come from different connections.
+        # Operations of one connection would have to take effect in order.
         self._connections += 1
         return self.history.record_request(self._now_s, f"connection {self._connections}", kind, KEY, parts)
 
@@ -51,7 +54,7 @@ class ScriptedHistory:
         self._now_s += 1.0
         self.history.record_response(self._now_s, op, result)
 
-    def crash(self) -> None:
+    def end_process(self) -> None:
         self._now_s += 1.0
         self.history.set_deadlines(self._now_s)
 
@@ -118,7 +121,7 @@ def assert_refused(checker: Checker, script: ScriptedHistory) -> None:
 def test_lost_acknowledged_write_is_refused(checker: Checker) -> None:
     script = make_initialized_script()
     script.write((0, 4, 2, 1))
-    script.crash()
+    script.end_process()
     script.read((0, 4, 2, 1))
     assert_accepted(checker, script)
     script.read((0, 3, 2, 1))
@@ -136,7 +139,7 @@ def test_lost_acknowledged_start_offset_is_refused(checker: Checker) -> None:
 
 
 @checks_durability
-def test_write_may_be_lost_after_reset(checker: Checker) -> None:
+def test_lost_write_is_accepted_after_reset(checker: Checker) -> None:
     script = make_initialized_script()
     script.write((0, 4, 2, 1))
     script.initialize(state_epoch=2)
@@ -156,7 +159,7 @@ def test_visible_refused_write_is_refused(checker: Checker) -> None:
 
 
 @checks_epochs
-def test_missing_leader_fencing_is_refused(checker: Checker) -> None:
+def test_accepted_write_with_old_leader_epoch_is_refused(checker: Checker) -> None:
     script = make_initialized_script()
     script.read(leader_epoch=5)
     script.write(leader_epoch=5)
@@ -176,7 +179,7 @@ def test_decreased_state_epoch_is_refused(checker: Checker) -> None:
 
 
 @checks_epochs
-def test_epochs_may_restart_after_deletion(checker: Checker) -> None:
+def test_lower_epochs_are_accepted_after_deletion(checker: Checker) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
     script.read(state_epoch=3, leader_epoch=5)
@@ -215,7 +218,7 @@ def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int
     assert_refused(check_state_batches_are_well_formed, script)
 
 
-def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
+def test_unanswered_write_may_be_visible_or_not_but_must_not_disappear() -> None:
     for shows in (True, False):
         script = make_initialized_script()
         script.begin_write((0, 0, 2, 1))
@@ -228,7 +231,7 @@ def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
     assert_refused(check_linearizable, script)
 
 
-def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
+def test_unanswered_write_may_become_visible_until_its_deadline() -> None:
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1))
     script.read()
@@ -236,13 +239,13 @@ def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
     assert_accepted(check_linearizable, script)
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1))
-    script.crash()
+    script.end_process()
     script.read()
     script.read((0, 0, 2, 1))
     assert_refused(check_linearizable, script)
 
 
-def test_retriable_error_is_an_unknown_outcome() -> None:
+def test_write_with_retriable_error_may_take_effect_later() -> None:
     script = make_initialized_script()
     script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
     script.read()
@@ -250,14 +253,14 @@ def test_retriable_error_is_an_unknown_outcome() -> None:
     assert_accepted(check_linearizable, script)
 
 
-def test_unanswered_write_shows_completely() -> None:
+def test_partly_visible_write_is_refused() -> None:
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
     script.read((0, 0, 2, 1))
     assert_refused(check_linearizable, script)
 
 
-def test_read_may_not_go_back_during_overlapping_write() -> None:
+def test_read_of_older_state_during_a_write_is_refused() -> None:
     script = make_initialized_script()
     write = script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
@@ -266,10 +269,10 @@ def test_read_may_not_go_back_during_overlapping_write() -> None:
     assert_refused(check_linearizable, script)
 
 
-def test_old_leader_may_have_written_before_it_was_fenced() -> None:
+def test_write_of_old_leader_is_visible_only_if_it_preceded_the_fencing() -> None:
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
-    # An unanswered read of a newer leader fences later writes, but the write may have taken effect before.
+    # The unanswered read of a newer leader fences later writes, but the write may precede it.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
     assert_accepted(check_linearizable, script)
@@ -280,7 +283,7 @@ def test_old_leader_may_have_written_before_it_was_fenced() -> None:
     assert_refused(check_linearizable, script)
 
 
-def test_complete_count_follows_start_offset() -> None:
+def test_wrong_complete_count_in_summary_is_refused() -> None:
     script = make_initialized_script()
     script.write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
@@ -289,7 +292,7 @@ def test_complete_count_follows_start_offset() -> None:
     assert_refused(check_linearizable, script)
 
 
-def test_summary_may_show_unanswered_write() -> None:
+def test_summary_of_unanswered_write_is_accepted_but_not_a_mix() -> None:
     script = make_initialized_script()
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
@@ -303,7 +306,7 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script = make_initialized_script()
     script.read(leader_epoch=3)
     script.begin_write((0, 0, 2, 1), leader_epoch=3)
-    # No write was acknowledged, so this initialize may be a repetition. The summary shows a reset.
+    # No write was acknowledged, so this request may be a repetition. The summary shows a reset.
     script.initialize()
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
@@ -315,16 +318,16 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     assert_refused(check_linearizable, script)
 
 
-def test_write_before_reset_leaves_no_trace() -> None:
+def test_write_is_invisible_only_if_a_reset_followed_it() -> None:
     # Seed 9001467: the second initialize is no repetition, because the write took effect before it.
-    for begins_anew in (True, False):
+    for has_reset in (True, False):
         script = make_initialized_script()
         write = script.begin_write((0, 0, 2, 1))
-        if begins_anew:
+        if has_reset:
             script.initialize()
         script.read(leader_epoch=2)
         script.end(write, WriteResult(0))
-        (assert_accepted if begins_anew else assert_refused)(check_linearizable, script)
+        (assert_accepted if has_reset else assert_refused)(check_linearizable, script)
 
 
 def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
@@ -332,7 +335,7 @@ def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
     script = make_initialized_script()
     script.write((0, 0, 2, 1), delivery_complete_count=1)
     script.begin_write((0, 0, 2, 1), delivery_complete_count=5)
-    script.crash()
+    script.end_process()
     script.read((0, 0, 2, 1))
     script.summary(delivery_complete_count=5)
     assert_accepted(check_linearizable, script)
@@ -365,7 +368,7 @@ def test_delete_of_unknown_outcome_may_follow_later_operations_of_its_connection
         later = script.begin(READ, ReadPart(0, 3))
         later.client = "one"
         script.end(later, ReadResult(0, state_epoch=1, start_offset=0))
-        script.crash()
+        script.end_process()
         script.summary(state_epoch=0, start_offset=-1, delivery_complete_count=-1)
         return script
 

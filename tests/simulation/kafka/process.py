@@ -16,7 +16,7 @@ from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, Listener
 from coordinator.serve.service import Service
 from tests.simulation.history import NO_OWNER, NOT_OURS, History
-from tests.simulation.kafka.http_writes import HttpWrites
+from tests.simulation.kafka.hand_over_client import HandOverClient
 from tests.simulation.kafka.membership import TOPIC
 from tests.simulation.kafka.traced_log import TracedLog
 from tests.simulation.process import CoordinatorProcess, SimClock
@@ -71,9 +71,9 @@ class KafkaProcess(CoordinatorProcess):
         )
         self._membership = world.membership
         replica = Replica(self.name, str(self.address))
-        self._ownership = world.membership.ownership(replica, self._bootstrap_servers)
+        self._ownership = world.membership.create_ownership(replica, self._bootstrap_servers)
         self._expiry: Expiry | None = None
-        self._http: HttpWrites | None = None
+        self._http: HandOverClient | None = None
         self._owners = OwnerDirectory()
         self._share_groups: ShareGroups | None = None
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
@@ -114,7 +114,7 @@ class KafkaProcess(CoordinatorProcess):
         if plan.expiry:
             self._start_expiry(metrics)
         if plan.nemesis.hand_over_s is not None:
-            self._http = HttpWrites(self.runtime, metrics, self._owners, self._ownership.hand_over)
+            self._http = HandOverClient(self.runtime, metrics, self._owners, self._ownership.hand_over)
 
     def _start_expiry(self, metrics: Metrics) -> None:
         timeout_s = self._plan.log_limits.request_timeout_s

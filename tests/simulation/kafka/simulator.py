@@ -1,7 +1,7 @@
-"""Run several coordinators: check safety during faults, then liveness, then the contents of the logs.
+"""Simulate several coordinators on a Kafka cluster, and check their responses and their logs.
 
-The checkers use one history of the responses of all processes. When no operation is in progress, `raw_log`
-reads the logs independently of the coordinator. The result must equal the states in the owners' memory.
+One history contains the responses of all processes. When no operation is in progress, `raw_log` reads the
+logs independently of the coordinator, and the states must equal those in the memory of the owners.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from tests.simulation.rpc_parts import DeletePart, SummaryPart
 from tests.simulation.simulation import Simulation, SimulationOutcome, visible_state
 from tests.simulation.world import wait_until
 
-# All coordinators know a new owner within this number of seconds: longer than a heartbeat and a session.
+# All coordinators know a new owner after this number of seconds, which exceeds a heartbeat and a session.
 OWNER_KNOWN_BY_S = 20.0
 # State expires within this number of seconds after the group was deleted or became empty.
 EXPIRES_BY_S = 150.0
 
 
 class KafkaSimulator(Simulation):
-    """Several coordinators, their cluster, and their clients."""
+    """A simulation of several coordinators, their cluster and their clients."""
 
     plan: KafkaPlan
 
@@ -46,7 +46,7 @@ class KafkaSimulator(Simulation):
         self._clients: MultiCoordinatorClients
 
     def run(self) -> SimulationOutcome:
-        """Run with process numbers that follow from the seed."""
+        """Run with an order of brokers that depends on the seed only."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(connections, "broker_order_seed", partial(random.getrandbits, 32))
             return super().run()
@@ -82,7 +82,7 @@ class KafkaSimulator(Simulation):
         self._clients.misrouted_rate = self.plan.without_faults().misrouted_rate
 
     async def _wait_until_idle(self) -> None:
-        """Wait until no call is pending, all coordinators run, and each owns its assigned shards."""
+        """Wait until no call is pending and each coordinator owns exactly its assigned shards."""
         await super()._wait_until_idle()
         await self._read_at_each_owner()
         await wait_until(self._is_complete, self._world.health, OWNED_BY_S)
@@ -104,7 +104,7 @@ class KafkaSimulator(Simulation):
             peer.close()
 
     async def _compare_when_idle(self) -> None:
-        """Compare memory with the logs, while all requests are sent to the owners."""
+        """Compare memory with the logs, while clients send all requests to the owners."""
         rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
         await super()._compare_when_idle()
         self._clients.misrouted_rate = rate
@@ -115,7 +115,7 @@ class KafkaSimulator(Simulation):
             await self._check_expiry()
 
     async def _check_find_coordinator(self) -> None:
-        """Check that FindCoordinator of every coordinator names the owner, at the latest after a while."""
+        """Check that FindCoordinator of every coordinator names the owners within OWNED_BY_S seconds."""
         clients = self._clients
         for place in range(self.plan.coordinators):
             try:
@@ -133,7 +133,7 @@ class KafkaSimulator(Simulation):
             peer.close()
 
     async def _check_expiry(self) -> None:
-        """Check that the state of a deleted or empty group expires, and no other state."""
+        """Check that exactly the state of a deleted or empty group expires."""
         world, group = self._world, self._rng.choice(self._keys).group_id
         before = await world.compare_memory_with_log()
         (world.share_groups.deleted if self._rng.random() < 0.5 else world.share_groups.empty).add(group)
@@ -147,7 +147,7 @@ class KafkaSimulator(Simulation):
             raise Violation(f"the expiry of group {group} changed {kept} to {after}")
 
     async def _delete_state(self, group: str, topic: str) -> int:
-        """Delete the state of a topic as a group coordinator does. Return an error code."""
+        """Delete the state of a topic as a group coordinator does; return an error code."""
         states = await self._world.states_in_log()
         keys = [key for key in states if (key.group_id, key.topic_id.hex()) == (group, topic)]
         for key in keys:
@@ -157,7 +157,7 @@ class KafkaSimulator(Simulation):
         return ErrorCode.NONE if keys else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _may_be_deferred(self, op: Operation) -> bool:
-        """Return whether no fault is required: the owner has changed, or its connection was lost."""
+        """Return whether the owner changed during a forwarded operation, or did not respond to it."""
         if not op.forwarded:
             return super()._may_be_deferred(op)
         assert op.answered is not None
