@@ -1,7 +1,7 @@
 """The seeds of the tests. If a change of `plan` draws other values, a seed means another simulation."""
 
-# The fixed seeds of each kind. The large seeds found defects with earlier versions of `plan`. The last line of
-# "kafka" has two seeds for each scenario.
+# The fixed seeds of each kind. The large seeds found defects with earlier versions of `plan`. The last line
+# of "kafka" has two seeds for each scenario.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
