@@ -1,6 +1,7 @@
 """Build expensive request frames, with as many elements of each RPC as fit into a frame."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 
 from protocol.wire import write_uvarint
@@ -103,10 +104,8 @@ def largest_frames(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]
     body_bytes = frame_bytes - 100
     for api_key, name in names.items():
         count = body_bytes // len(partition_fields(api_key, 0))
-        yield f"{name} partitions", lambda key=api_key, count=count: make_request_with_partitions(key, count)
-        # type: ignore[misc] yield f"{name} topics", lambda key=api_key: make_request_with_topics(key,
-        # body_bytes // 18)
-        #  # type: ignore[misc]
+        yield f"{name} partitions", partial(make_request_with_partitions, api_key, count)
+        yield f"{name} topics", partial(make_request_with_topics, api_key, body_bytes // 18)
     yield "Write batches", lambda: make_write_with_batches(body_bytes // 20)
     yield "Write tagged batches", lambda: make_write_with_batches(body_bytes // 22, tags=b"\x01\0\0")
     yield "FindCoordinator empty keys", lambda: make_find_with_keys([b""] * body_bytes)
@@ -133,8 +132,7 @@ def largest_frames(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]
 def large_valid_requests() -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield requests that a broker with 10 000 share-partitions may send, and some larger ones."""
     for api_key, name in ((INITIALIZE, "Initialize"), (WRITE, "Write"), (READ, "Read"), (SUMMARY, "Summary")):
-        yield f"{name} 29 000", lambda key=api_key: make_request_with_partitions(key, 29_000)  # type:
-        ignore[misc]
+        yield f"{name} 29 000", partial(make_request_with_partitions, api_key, 29_000)
     yield "Write 20 000 batches", lambda: make_write_with_batches(20_000)
     key = "group:AAECAwQFBgcICQoLDA0ODw:"
     yield "FindCoordinator 29 000", lambda: make_find_with_keys([f"{key}{n}".encode() for n in range(29_000)])
