@@ -37,7 +37,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 def _adapt_links(markdown: str, source: str) -> str:
     """Replace the links of a file of the repository by links between pages of the site."""
 
-    def replace(link: re.Match[str]) -> str:
+    def replace_link(link: re.Match[str]) -> str:
         text, target, anchor = link[1], link[2], link[3] or ""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if not (ROOT / path).exists():
@@ -45,14 +45,14 @@ def _adapt_links(markdown: str, source: str) -> str:
         page = _find_site_page(path)
         if page is None:
             return f"{text} (`{path}`)"
-        here = posixpath.dirname(_find_site_page(source) or "")
-        return f"[{text}]({posixpath.relpath(page, here or '.')}{anchor})"
+        folder = posixpath.dirname(_find_site_page(source) or "")
+        return f"[{text}]({posixpath.relpath(page, folder or '.')}{anchor})"
 
-    return _LINK.sub(replace, markdown)
+    return _LINK.sub(replace_link, markdown)
 
 
 def _find_site_page(path: str) -> str | None:
-    """Return the page of the site for a file of the repository, None if it is not a page."""
+    """Return the path of the page for a file of the repository, None if the site has no such page."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if match := re.fullmatch(r"deploy/(\w+)/README\.md", path):

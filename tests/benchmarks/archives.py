@@ -1,4 +1,4 @@
-"""Generate archives of a year: with few records, or only the commits of a copy every five minutes."""
+"""Generate archives of a year: one with a few records, and one with only commits, every five minutes."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def measure_planning_of_a_year(folder: Path) -> PlanningCost:
     return PlanningCost(plan.facts["commits"], cpu_s, peak_mib())
 
 
-def _make_day(day: int) -> list[tuple[bytes, bytes | None]]:
+def _make_records_of_day(day: int) -> list[tuple[bytes, bytes | None]]:
     """Return the records of a day: a snapshot of each share-partition, then updates.
 
     Each share-partition advances, so the states of two days differ.
@@ -95,7 +95,7 @@ def _make_day(day: int) -> list[tuple[bytes, bytes | None]]:
     snapshot = ShareSnapshotValue(day, 1, 2, first, BEGAN_MS, BEGAN_MS, b"", -1)
     found = [encode_record(StateRecord(key, snapshot)) for key in keys]
     for _ in range(RECORDS_A_DAY - len(keys)):
-        # Nine state batches, whose offsets do not compress.
+        # Nine state batches with random offsets, which do not compress well.
         offsets = [first + each for each in random.randbytes(9)]
         batches = pack(StateBatch(at, at + 3, each % 3 * 2, 1) for each, at in enumerate(offsets))
         found.append(
@@ -105,11 +105,11 @@ def _make_day(day: int) -> list[tuple[bytes, bytes | None]]:
 
 
 def write_day(folder: Path, day: int) -> SegmentSource:
-    """Write the segment of a day; the previous ones were pruned."""
+    """Write a log that has only the segment of a day, because earlier ones were pruned."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / f"{TOPIC}-0").mkdir(parents=True)
-    records, begin = _make_day(day), day * RECORDS_A_DAY
-    # One record batch after the other through the day.
+    records, begin = _make_records_of_day(day), day * RECORDS_A_DAY
+    # The record batches are distributed evenly over the day.
     pause_ms = DAY_MS * BATCH_RECORDS // RECORDS_A_DAY
     batches = [
         encode_batch(
@@ -151,18 +151,18 @@ def write_archive_of_a_year(folder: Path) -> Path:
     return target
 
 
-def bytes_read(action: Callable[[], object]) -> int:
+def measure_bytes_read(action: Callable[[], object]) -> int:
     """Return the number of bytes that this process reads from files during an action."""
 
-    def count() -> int:
+    def count_bytes_read() -> int:
         fields = Path("/proc/self/io").read_text().split()
         return int(fields[fields.index("rchar:") + 1])
 
-    before = count()
+    before = count_bytes_read()
     action()
-    return count() - before
+    return count_bytes_read() - before
 
 
-def stored_bytes(folder: Path) -> int:
+def sum_file_sizes(folder: Path) -> int:
     """Return the size of all files in a directory."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -27,11 +27,11 @@ class CommitBuild(NamedTuple):
 @contextmanager
 def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
     """Build a commit below `folder`, with compiled modules and the dependencies of this environment."""
-    name = _run_git("git", "rev-parse", "--short", f"{commit}^{{commit}}").strip()
+    name = _run_command("git", "rev-parse", "--short", f"{commit}^{{commit}}").strip()
     tree, built = folder / "tree", folder / "built"
-    _run_git("git", "worktree", "add", "--detach", str(tree), name)
+    _run_command("git", "worktree", "add", "--detach", str(tree), name)
     try:
-        _run_git(
+        _run_command(
             sys.executable,
             *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--no-deps", "--target", str(built), str(tree)),
@@ -44,10 +44,10 @@ def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
         path = os.pathsep.join(filter(None, (str(built), os.environ.get("PYTHONPATH"))))
         yield CommitBuild(name, ProgramBuild(command, {"PYTHONPATH": path}), built / _PACKAGE)
     finally:
-        _run_git("git", "worktree", "remove", "--force", str(tree))
+        _run_command("git", "worktree", "remove", "--force", str(tree))
 
 
-def _run_git(*command: str) -> str:
+def _run_command(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

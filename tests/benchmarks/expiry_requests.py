@@ -28,9 +28,9 @@ TOPIC_ID = bytes(range(16))
 
 
 class OwnedStates:
-    """The part of `Runtime` that expiry reads, of one of several coordinators.
+    """A replacement of `Runtime` for expiry: the states that one of several coordinators owns.
 
-    Each group consumes one topic. The coordinator has state of all groups, and owns partition 0 of some.
+    The coordinator has one share-partition of each group.
     """
 
     state_partitions = SHARDS

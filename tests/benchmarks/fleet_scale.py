@@ -51,7 +51,7 @@ BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
 class FleetCost(NamedTuple):
-    """The cost of a group, for one number of coordinators."""
+    """The cost of group membership for one number of coordinators."""
 
     coordinators: int
     record_bytes: int
@@ -63,7 +63,7 @@ class FleetCost(NamedTuple):
     silent_rebalances: int
 
 
-class _CoordinatorGroup:
+class _SimulatedFleet:
     """A group of N share coordinators, the local brokers 1 to N, and the network links between them."""
 
     def __init__(self, coordinators: int) -> None:
@@ -88,7 +88,7 @@ class _CoordinatorGroup:
             await self.replica_group.add(wire=address, broker_id=broker)
 
     async def wait_until_stable(self, replicas: list[GroupReplica]) -> float:
-        """Wait until these coordinators own all shards by the same assignment; return the seconds."""
+        """Wait until these coordinators own all shards by one assignment; return the seconds that it took."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(300.0):
@@ -105,23 +105,23 @@ class _CoordinatorGroup:
             == {replica.replica.instance for replica in replicas}
         )
 
-    def requests(self) -> int:
+    def count_requests(self) -> int:
         """Return the number of requests of all coordinators to brokers."""
         return len(self.group.requests)
 
 
-async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
-    fleet = _CoordinatorGroup(coordinators)
+async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
+    fleet = _SimulatedFleet(coordinators)
     group, replicas = fleet.group, fleet.replica_group.replicas
     await fleet.start()
     start_s = await fleet.wait_until_stable(replicas)
-    before = fleet.requests()
+    before = fleet.count_requests()
     await asyncio.sleep(IDLE_S)
-    idle_requests_per_s = (fleet.requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
+    idle_requests_per_s = (fleet.count_requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
-    # The metadata shows a broker as a leader, but no coordinator can reach the broker.
+    # A broker is a leader in the metadata, but no coordinator can reach it.
     generation = group.generation
     for replica in replicas:
         replica.link.unreachable_brokers = {coordinators}
@@ -131,7 +131,7 @@ async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCo
         replica.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
-    # One machine fails: it runs a share coordinator and the broker that coordinates the group.
+    # A machine fails that runs a share coordinator and the broker that is the group coordinator.
     generation = group.generation
     replicas[0].link.cut = True
     group.brokers.set_down(group.node)
@@ -163,7 +163,7 @@ def measure_group(coordinators: int) -> FleetCost:
     expiry_requests_per_s = measure_expiry_requests(coordinators)
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_run_group(coordinators, expiry_requests_per_s))
+        cost = loop.run_until_complete(_measure_fleet(coordinators, expiry_requests_per_s))
         assert loop.failures == []
         return cost
     finally:

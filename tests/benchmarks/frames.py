@@ -26,7 +26,7 @@ HEADER_BYTES = _SIZE.size + _HEADER.size + len(_CLIENT_ID) + 1
 
 # Group ids start with a prefix of this length, so that each run and connection has its own groups.
 GROUP_PREFIX = "bench-00000-0000"
-# Placeholders for offsets and epochs; no other bytes of a request are equal to them.
+# Placeholders for offsets and epochs, which occur nowhere else in a request.
 _OFFSET_MARK = 0x7F01_0203_0405_0607
 _EPOCH_MARK = 0x7E11_2233
 
@@ -121,7 +121,7 @@ def _build_request(api_key: int, group: str, topics: RequestTopics) -> Any:
         ((topic_id, (entry,)),) = topics
         key = SharePartitionKey(group, topic_id, entry.partition)
         return find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-    rpc, make_part = RPC_BY_API_KEY[api_key], _PARTS[api_key]
+    rpc, make_part = RPC_BY_API_KEY[api_key], _MAKE_PART[api_key]
     return rpc.request(
         group, [rpc.topic(topic_id, list(map(make_part, entries))) for topic_id, entries in topics]
     )
@@ -133,9 +133,9 @@ def _make_write_part(entry: RequestEntry) -> write_api.PartitionData:
 
 
 # The functions that convert an entry to a part of a request, by API key.
-_PARTS: dict[int, Callable[[RequestEntry], Any]] = {
-    initialize_api.API_KEY: lambda e: initialize_api.PartitionData(
-        e.partition, e.state_epoch, e.start_offset
+_MAKE_PART: dict[int, Callable[[RequestEntry], Any]] = {
+    initialize_api.API_KEY: lambda entry: initialize_api.PartitionData(
+        entry.partition, entry.state_epoch, entry.start_offset
     ),
     read_api.API_KEY: lambda entry: read_api.PartitionData(entry.partition, entry.leader_epoch),
     summary_api.API_KEY: lambda entry: summary_api.PartitionData(entry.partition, 0),

@@ -1,9 +1,8 @@
 """Run this coordinator with its state in a topic, and Kafka's own, for `make bench` with `--log kafka`.
 
-Both coordinators store state on the same cluster, with one replica on each broker. A broker coordinates the
-partitions of `__share_group_state` that it leads. So broker 1 leads all of them, and the benchmark uses
-broker 1. Broker 1 also leads all partitions of this project's topic, so that requests for both topics cost
-the same.
+Both coordinators store state on the same cluster, with one replica on each broker. Broker 1 leads all
+partitions of `__share_group_state`, so it is the only built-in coordinator. It also leads all partitions of
+this project's topic, so that appends to both topics cost the same.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ _NEVER_MS = str(24 * 3_600_000)
 
 
 class LoadingTime(NamedTuple):
-    """The number of records and the seconds to claim and load all shards."""
+    """The number of loaded records, and the seconds in which all shards were claimed and loaded."""
 
     name: str
     records: int
@@ -71,7 +70,7 @@ class SystemsOnCluster:
         ]
 
     def restart_and_load(self) -> LoadingTime:
-        """Restart this project's coordinator, which loads all its state."""
+        """Restart this project's coordinator; return how long it loads its state."""
         self._ours.stop()
         self._ours.start()
         # The coordinator becomes ready a moment before it logs the duration.

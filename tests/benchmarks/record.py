@@ -35,7 +35,7 @@ from tests.kafka.tcp_proxy import TcpProxy
 
 
 class ConsumerWorkload(NamedTuple):
-    """The work of share consumers during a recording."""
+    """The share consumers during a recording, and the records that they consume."""
 
     name: str
     commit: str
@@ -92,7 +92,7 @@ _UNLIMITED = 10**12
 # After this number of seconds without a request, the recording is complete.
 _QUIET_S = 15.0
 _RECORDING_S_MAX = 400.0
-# After this number of requests, the workload has started.
+# The recording of leader changes begins to restart brokers after this number of requests.
 _REQUESTS_MIN = 20
 
 
@@ -107,7 +107,7 @@ class RecordingRig:
         self._cluster = new_cluster(brokers)
         ports = free_ports(brokers)
         for member, port in zip(self._cluster.members, ports, strict=True):
-            proxy = TcpProxy(port, member.internal_port, self.recorder.connection)
+            proxy = TcpProxy(port, member.internal_port, self.recorder.record_connection)
             stack.callback(proxy.close)
         self.brokers = start_brokers(
             stack, jars, folder, self._cluster, advertised_ports=ports, jvm=SHIPPED_BROKER_JVM

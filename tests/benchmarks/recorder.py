@@ -1,4 +1,4 @@
-"""Decode the connections of a persister to request shapes without names and payload (no I/O)."""
+"""Record the requests of a persister as shapes: without names and payload."""
 
 import time
 from collections import defaultdict
@@ -50,7 +50,7 @@ class TrafficRecorder:
         """Return the time since the last recorded request, in seconds."""
         return self._clock() - self._requests[-1][0] if self._requests else 0.0
 
-    def connection(self) -> Callable[[bytes], None]:
+    def record_connection(self) -> Callable[[bytes], None]:
         """Return a function that records the received bytes of a new connection."""
         reader = FrameReader(_FRAME_BYTES_MAX)
         with self._lock:
@@ -76,10 +76,10 @@ class TrafficRecorder:
     def shapes(self) -> list[RequestShape]:
         """Return the shapes of the recorded requests."""
         with self._lock:
-            return _NameNumbering().shapes(self._requests)
+            return _Anonymizer().shapes(self._requests)
 
 
-class _NameNumbering:
+class _Anonymizer:
     """Replaces names with numbers, and epochs and offsets with differences to the lowest value."""
 
     def __init__(self) -> None:

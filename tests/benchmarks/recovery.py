@@ -34,9 +34,9 @@ from coordinator.recovery.sources.segments import SegmentSource
 from tests.benchmarks.archives import (
     BEGAN_MS,
     DAYS,
-    bytes_read,
+    measure_bytes_read,
     measure_planning_of_a_year,
-    stored_bytes,
+    sum_file_sizes,
     write_archive_of_a_year,
     write_commits_of_a_year,
 )
@@ -62,17 +62,20 @@ def measure_rebuild(engine: Engine, source: SegmentSource) -> RebuildFigures:
 
 
 @contextmanager
-def generate_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
+def generate_log(folder: Path | None, records: int, hot_fraction: float) -> Iterator[Path]:
     """Yield the directory of a log of `records`; generate the log if the directory has none of that size."""
     is_temporary = folder is None
     folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
-    named = folder / f"{records}-{hot_part:g}"
+    named = folder / f"{records}-{hot_fraction:g}"
     try:
         if not named.exists():
             unfinished = folder / f"{named.name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             write_log(
-                unfinished, records=records, share_partitions=min(100_000, records // 10), hot_part=hot_part
+                unfinished,
+                records=records,
+                share_partitions=min(100_000, records // 10),
+                hot_fraction=hot_fraction,
             )
             unfinished.rename(named)
         yield named
@@ -82,7 +85,7 @@ def generate_log(folder: Path | None, records: int, hot_part: float) -> Iterator
 
 
 class Target(NamedTuple):
-    """A figure and the limit that it must keep."""
+    """A figure, its limit, and the measured value, as texts."""
 
     what: str
     limit: str
@@ -95,9 +98,9 @@ def measure_old_state(folder: Path) -> Target:
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - 1) * DAY_MS)
     rebuild(LocalEngine(1), source, cut=cut)
     began_s = time.perf_counter()
-    used = bytes_read(lambda: rebuild(LocalEngine(1), source, cut=cut))
+    used = measure_bytes_read(lambda: rebuild(LocalEngine(1), source, cut=cut))
     wall_s = time.perf_counter() - began_s
-    part = used / stored_bytes(Path(source.folder))
+    part = used / sum_file_sizes(Path(source.folder))
     return Target(
         "yesterday's state from an archive of a year", "2 %, seconds", f"{part:.1%}, {wall_s:.2f} s"
     )
@@ -116,7 +119,7 @@ def measure_driver_memory(share_partitions: int) -> Target:
 
 
 def measure_targets(options: argparse.Namespace, folder: Path, log: Path, spark: Engine) -> Iterator[Target]:
-    """Yield the figures besides those of the engines."""
+    """Yield the figures that have a limit."""
     commits = folder / "commits-only"
     write_commits_of_a_year(commits)
     # In a new process, whose peak memory has nothing of the earlier measurements.
@@ -131,9 +134,10 @@ def measure_targets(options: argparse.Namespace, folder: Path, log: Path, spark:
     (folder / "broker").mkdir()
     cost = measure_audit(spark, log, folder / "broker")
     yield Target(
-        "audit of a live topic with Spark, more than reading it",
+        "audit of a live topic with Spark, additional time compared with reading it",
         "20 %",
-        f"{cost.part_more:.0%} ({cost.audit_s:.1f} s and {cost.read_s:.1f} s, {cost.findings} findings)",
+        f"{cost.extra_time_ratio:.0%} ({cost.audit_s:.1f} s and {cost.read_s:.1f} s, "
+        f"{cost.findings} findings)",
     )
     if options.share_partitions:
         yield measure_driver_memory(options.share_partitions)

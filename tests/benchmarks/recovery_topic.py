@@ -32,12 +32,12 @@ class AuditCost(NamedTuple):
     findings: int
 
     @property
-    def part_more(self) -> float:
-        """By what part of the reading time the audit takes longer."""
+    def extra_time_ratio(self) -> float:
+        """The additional time of the audit as a fraction of the reading time."""
         return self.audit_s / self.read_s - 1
 
 
-def consume_records(source: TopicSource, log_range: LogRange) -> Iterator[NamedOutput]:
+def read_and_discard(source: TopicSource, log_range: LogRange) -> Iterator[NamedOutput]:
     """Read the records of a range and do nothing with them."""
     for _ in source.read(log_range):
         pass
@@ -49,14 +49,14 @@ def measure_audit(engine: Engine, log: Path, folder: Path) -> AuditCost:
     broker = Broker(fetch_jars(RELEASES[-1]), folder, jvm=SHIPPED_BROKER_JVM)
     broker.start()
     try:
-        folders = sorted(log.glob(f"{TOPIC}-*"), key=_partition)
-        asyncio.run(_load(broker.bootstrap, [_batches(each) for each in folders]))
+        folders = sorted(log.glob(f"{TOPIC}-*"), key=_partition_number)
+        asyncio.run(_produce_batches(broker.bootstrap, [_read_batches(each) for each in folders]))
         source = TopicSource(_TOPIC, broker.bootstrap)
         read_s = audit_s = 0.0
         findings = 0
         for _ in range(2):
             began_s = time.perf_counter()
-            engine.run(partial(consume_records, source), source.plan(LogCut()).ranges)
+            engine.run(partial(read_and_discard, source), source.plan(LogCut()).ranges)
             read_s = time.perf_counter() - began_s
             began_s = time.perf_counter()
             found = audit(engine, source, AuditOptions(), with_states=False)
@@ -68,7 +68,7 @@ def measure_audit(engine: Engine, log: Path, folder: Path) -> AuditCost:
     return AuditCost(audit_s, read_s, findings)
 
 
-async def _load(bootstrap: str, waiting: Sequence[Iterator[bytes]]) -> None:
+async def _produce_batches(bootstrap: str, waiting: Sequence[Iterator[bytes]]) -> None:
     """Produce the record batches of all partitions; each request has one batch of each partition."""
     brokers = Brokers(bootstrap, _TOPIC, request_timeout_s=60)
     await brokers.connect()
@@ -94,11 +94,11 @@ async def _load(bootstrap: str, waiting: Sequence[Iterator[bytes]]) -> None:
     await brokers.close()
 
 
-def _partition(folder: Path) -> int:
+def _partition_number(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
 
 
-def _batches(folder: Path) -> Iterator[bytes]:
+def _read_batches(folder: Path) -> Iterator[bytes]:
     for path in sorted(folder.glob("*.log")):
         data, at = path.read_bytes(), 0
         while (size := batch_size_at(data, at)) is not None:

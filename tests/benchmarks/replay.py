@@ -83,21 +83,21 @@ class ReplayWorkload:
         ]
 
     def _encode_connections(self, topic_ids: Sequence[bytes]) -> list[tuple[list[Frame], list[Frame]]]:
-        encode = _ShapeEncoder(topic_ids, epochs_grow=self.epoch_step > 0)
+        encoder = _ShapeEncoder(topic_ids, epochs_grow=self.epoch_step > 0)
         return [
-            (list(encode.prologue(shapes)), [encode.frame(shape) for shape in shapes])
+            (list(encoder.encode_prologue(shapes)), [encoder.encode_request(shape) for shape in shapes])
             for shapes in self._recorded_connections
         ]
 
 
 class _ShapeEncoder:
-    """Encodes shapes as requests, with the topics, groups, epochs and offsets of a replay."""
+    """Encodes recorded shapes as requests with the topics, groups, epochs and offsets of a replay."""
 
     def __init__(self, topic_ids: Sequence[bytes], *, epochs_grow: bool) -> None:
         self._topic_ids = topic_ids
         self._epochs_grow = epochs_grow
 
-    def prologue(self, shapes: Sequence[RequestShape]) -> Iterator[Frame]:
+    def encode_prologue(self, shapes: Sequence[RequestShape]) -> Iterator[Frame]:
         """Yield Initialize requests for all share-partitions, one for each group and topic."""
         found: dict[tuple[int, int], set[int]] = {}
         for shape in shapes:
@@ -113,8 +113,7 @@ class _ShapeEncoder:
                 epochs_grow=self._epochs_grow,
             )
 
-    def frame(self, shape: RequestShape) -> Frame:
-        """Encode one request."""
+    def encode_request(self, shape: RequestShape) -> Frame:
         return request_frame(
             shape.api_key,
             shape.version,

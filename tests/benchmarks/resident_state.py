@@ -1,8 +1,7 @@
 """Measure a coordinator that stores many share-partitions: `make bench-held`.
 
-The figures are the memory of an idle process, the restart time with a compacted journal, and the memory of a
-share-partition. The last figure is the latency of other requests while another thread adds as many
-share-partitions again; it would show pauses of the garbage collector.
+The figures are the memory of an idle process, the time of a restart with a compacted journal, the memory of
+each share-partition, and the latency of other requests while a thread adds as many share-partitions again.
 """
 
 import argparse
@@ -47,7 +46,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
 def measure_other_requests(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
 ) -> list[LoadFigures]:
-    """Measure other requests in slices of time, while a thread runs or for some seconds."""
+    """Measure other requests in slices of 2 s, while a thread runs, or for some seconds without a thread."""
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:
@@ -55,7 +54,7 @@ def measure_other_requests(
     return slices
 
 
-def latency_tails(slices: list[LoadFigures]) -> dict[str, float]:
+def summarize_latencies(slices: list[LoadFigures]) -> dict[str, float]:
     """Return the median and maximum p99.9 of the slices, and the maximum latency, in ms."""
     return {
         "p999_ms": statistics.median(figures.p999_us for figures in slices) / 1000,
@@ -79,7 +78,7 @@ def run_measurements(folder: Path, share_partitions: int, added: int, sync: str)
         pid = process.process.pid
         figures["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
         figures["resident_mb"] = resident_bytes(pid) / 1e6
-        figures["at_rest"] = latency_tails(measure_other_requests(process, None, 6.0))
+        figures["at_rest"] = summarize_latencies(measure_other_requests(process, None, 6.0))
         adding: list[LoadFigures] = []
         frames = added_frames(added, "added")
 
@@ -91,7 +90,7 @@ def run_measurements(folder: Path, share_partitions: int, added: int, sync: str)
         thread = threading.Thread(target=add_states)
         began_s = time.monotonic()
         thread.start()
-        figures["while_added"] = latency_tails(measure_other_requests(process, thread, 0.0))
+        figures["while_added"] = summarize_latencies(measure_other_requests(process, thread, 0.0))
         thread.join()
         figures["added_in_s"] = time.monotonic() - began_s
         figures["errors"] = adding[0].errors

@@ -67,13 +67,13 @@ def write_log(
     records: int,
     share_partitions: int = 100_000,
     state_partitions: int = 50,
-    hot_part: float = 0.0,
+    hot_fraction: float = 0.0,
     seed: int = 1,
 ) -> int:
     """Write `TOPIC-N` directories below a directory; return their size in bytes.
 
-    The share-partition of rank N gets records in proportion to 1/N. `hot_part` is the additional part of all
-    records that one share-partition gets.
+    The share-partition of rank N gets records in proportion to 1/N. `hot_fraction` is the fraction of
+    all records that one share-partition gets in addition.
     """
     random = Random(seed)
     consumed = [
@@ -88,8 +88,8 @@ def write_log(
     hot_partition = state_partition(consumed[0].key, state_partitions)
     written = 0
     for partition, members in sorted(by_partition.items()):
-        hot_records = int(records * hot_part) if partition == hot_partition else 0
-        records_of_others = int(records * (1 - hot_part) * len(members) / share_partitions)
+        hot_records = int(records * hot_fraction) if partition == hot_partition else 0
+        records_of_others = int(records * (1 - hot_fraction) * len(members) / share_partitions)
         written += _write_partition(
             folder / f"{TOPIC}-{partition}",
             members,

@@ -1,8 +1,8 @@
 """Attack a coordinator with hostile clients of each kind, with many connections at a time.
 
-Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`. A separate process does not delay the
-clients whose latency is measured. KINDS are separated by commas and divide the connections. The process runs
-at the lowest priority, because attackers on other machines cannot take the processor from the server.
+Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`. KINDS are separated by commas; each gets the
+same number of connections. The attack runs in a process of its own, so that it does not delay the clients
+whose latency is measured, and at the lowest priority, so that it does not take CPU time from the server.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from tests.limits import frames
 Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 Attack = Callable[[Open], Awaitable[None]]
 
-LISTED, NOT_LISTED = b"\0broker\0broker-secret", b"\0guest\0guest-secret"
+ALLOWED_TOKEN, NOT_ALLOWED_TOKEN = b"\0broker\0broker-secret", b"\0guest\0guest-secret"
 _FOREVER_S = 3_600.0
-# Open at most this number of connections at a time, about the capacity of a TLS server.
+# The maximum number of connections that are being opened at a time; more would wait for TLS handshakes.
 _OPENING_AT_A_TIME = 50
 
 
 def handshake_frames(token: bytes) -> bytes:
-    """Return the frames of a login with PLAIN."""
+    """Return the SaslHandshake and SaslAuthenticate frames of a login with PLAIN."""
     handshake = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
     authenticate = sasl_authenticate.encode_request(sasl_authenticate.SaslAuthenticateRequest(token), 2)
     return frames.make_frame(frames.SASL_HANDSHAKE, 1, handshake, flexible=False) + frames.make_frame(
@@ -42,11 +42,11 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _open_logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Log in. The token is sent after the handshake response, because it must not arrive earlier."""
+    """Open a connection and log in with PLAIN. The token is sent after the response to the handshake."""
     reader, writer = await open_one()
-    whole = handshake_frames(token)
-    first = 4 + int.from_bytes(whole[:4], "big")
-    for part in (whole[:first], whole[first:]):
+    login = handshake_frames(token)
+    first = 4 + int.from_bytes(login[:4], "big")
+    for part in (login[:first], login[first:]):
         writer.write(part)
         await read_frame(reader)
     return reader, writer
@@ -58,13 +58,12 @@ async def drain_writer(writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(0)
 
 
-async def stay_silent(open_one: Open) -> None:
-    """Send nothing."""
+async def send_nothing(open_one: Open) -> None:
     await open_one()
     await asyncio.sleep(_FOREVER_S)
 
 
-async def slow_start(open_one: Open) -> None:
+async def send_handshake_slowly(open_one: Open) -> None:
     """Send the beginning of a TLS handshake, or of HTTP, byte by byte."""
     _, writer = await open_one()
     for byte in b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(400):
@@ -84,9 +83,9 @@ async def fail_login(open_one: Open) -> None:
     await _open_logged_in(open_one, b"\0broker\0wrong")
 
 
-async def slow_reader(open_one: Open) -> None:
+async def read_no_responses(open_one: Open) -> None:
     """Send large requests as a user who is not authorized, and read no responses."""
-    _, writer = await _open_logged_in(open_one, NOT_LISTED)
+    _, writer = await _open_logged_in(open_one, NOT_ALLOWED_TOKEN)
     while not writer.transport.is_closing():
         writer.write(frames.make_find_with_keys([b""] * 1_000))
         await drain_writer(writer)
@@ -94,22 +93,22 @@ async def slow_reader(open_one: Open) -> None:
 
 async def pipeline_requests(open_one: Open) -> None:
     """Send many requests at once, and read the responses."""
-    reader, writer = await _open_logged_in(open_one, NOT_LISTED)
+    reader, writer = await _open_logged_in(open_one, NOT_ALLOWED_TOKEN)
     while not writer.transport.is_closing():
         writer.write(2_000 * frames.make_find_with_keys([b"a"]))
         await drain_writer(writer)
         await reader.read(1 << 20)
 
 
-async def http_half_head(open_one: Open) -> None:
+async def send_endless_http_header(open_one: Open) -> None:
     """Send a request with a header that does not end."""
     reader, writer = await open_one()
     writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + bytes([97]) * 30_000)
     await reader.read()
 
 
-async def http_half_body(open_one: Open) -> None:
-    """Send a request with a body that does not end."""
+async def send_http_body_slowly(open_one: Open) -> None:
+    """Announce a request body of 1 MB, and send one byte per second."""
     reader, writer = await open_one()
     writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
     for _ in range(1_000):
@@ -118,14 +117,14 @@ async def http_half_body(open_one: Open) -> None:
     await reader.read()
 
 
-async def http_pipelining(open_one: Open) -> None:
-    """Send many requests at once."""
+async def pipeline_http_requests(open_one: Open) -> None:
+    """Send 5 000 requests at once."""
     reader, writer = await open_one()
     writer.write(5_000 * b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.read()
 
 
-async def http_slow_reader(open_one: Open) -> None:
+async def read_no_http_responses(open_one: Open) -> None:
     """Request the page, and read no responses."""
     _, writer = await open_one()
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -134,8 +133,7 @@ async def http_slow_reader(open_one: Open) -> None:
         await asyncio.sleep(0.05)
 
 
-async def http_wrong_token(open_one: Open) -> None:
-    """Send an invalid token."""
+async def send_invalid_http_token(open_one: Open) -> None:
     reader, writer = await open_one()
     writer.write(b"GET /api/v1/groups HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer no\r\n\r\n")
     await reader.read(1_000)
@@ -143,24 +141,24 @@ async def http_wrong_token(open_one: Open) -> None:
 
 # For each kind: the attack of one connection, and whether it completes a TLS handshake first.
 KAFKA: dict[str, tuple[Attack, bool]] = {
-    "silent": (stay_silent, False),
-    "slow handshake": (slow_start, False),
+    "silent": (send_nothing, False),
+    "slow handshake": (send_handshake_slowly, False),
     "half frame": (send_half_frame, True),
     "failed logins": (fail_login, True),
-    "slow reader": (slow_reader, True),
+    "slow reader": (read_no_responses, True),
     "pipelining": (pipeline_requests, True),
 }
 HTTP: dict[str, tuple[Attack, bool]] = {
-    "http silent": (stay_silent, False),
-    "http half head": (http_half_head, False),
-    "http half body": (http_half_body, False),
-    "http pipelining": (http_pipelining, False),
-    "http slow reader": (http_slow_reader, False),
-    "http wrong token": (http_wrong_token, False),
+    "http silent": (send_nothing, False),
+    "http half head": (send_endless_http_header, False),
+    "http half body": (send_http_body_slowly, False),
+    "http pipelining": (pipeline_http_requests, False),
+    "http slow reader": (read_no_http_responses, False),
+    "http wrong token": (send_invalid_http_token, False),
 }
 
 
-def untrusting_context() -> ssl.SSLContext:
+def insecure_tls_context() -> ssl.SSLContext:
     """Return a client context that accepts any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -175,10 +173,10 @@ async def run_attack(kinds: str, port: int, count: int, seconds: float) -> int:
     """
     opened = 0
     named = [(KAFKA | HTTP)[kind] for kind in kinds.split(",")]
-    tls_context = untrusting_context()
+    tls_context = insecure_tls_context()
     opening = asyncio.Semaphore(_OPENING_AT_A_TIME)
 
-    async def keep_connection_open(act: Attack, uses_tls: bool) -> None:
+    async def keep_connection_open(attack: Attack, uses_tls: bool) -> None:
         writers: list[asyncio.StreamWriter] = []
 
         async def open_connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -192,14 +190,14 @@ async def run_attack(kinds: str, port: int, count: int, seconds: float) -> int:
 
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
-                await act(open_connection)
+                await attack(open_connection)
         finally:
             for writer in writers:
                 writer.transport.abort()
 
-    async def repeat_attack(act: Attack, uses_tls: bool) -> None:
+    async def repeat_attack(attack: Attack, uses_tls: bool) -> None:
         while True:
-            await keep_connection_open(act, uses_tls)
+            await keep_connection_open(attack, uses_tls)
             await asyncio.sleep(0.5)
 
     tasks = [asyncio.create_task(repeat_attack(*named[index % len(named)])) for index in range(count)]

@@ -1,4 +1,4 @@
-"""Measure the effect of an attack: the latency of other clients, and the memory of the process."""
+"""Measure the effect of an attack on the latency of other clients and on the memory of the process."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from tests.limits.observed import LoopTime, LoopTimes
 from tests.limits.victims import MeasuredClients
 
 P999_MS_MAX = 50.0
-# CPU time of the event loop between two ticks, which does not depend on other processes.
+# The CPU time of the event loop between two ticks of a timer (`observed`).
 LOOP_P999_MS_MAX = 25.0
 GROWTH_MB_MAX = 256.0
 RELEASED_MB_MAX = 32.0
@@ -73,7 +73,7 @@ def measure_attack(
     seconds: float,
     loop_times: LoopTimes,
 ) -> AttackCost:
-    """Attack each port of the kinds with `count` connections, and return the measured effect."""
+    """Attack the Kafka port, the HTTP port or both, with `count` connections each; return the effect."""
     pid = process.process.pid
     before = highest = resident_bytes(pid)
     clients = MeasuredClients(process)
@@ -112,7 +112,7 @@ def measure_attack(
 
 
 def _start_attack(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    """Start an attack. The process of the attack prints the number of connections that it has opened."""
+    """Start the process of an attack, which prints the number of connections that it has opened."""
     command = [sys.executable, "-m", "tests.limits.attacks", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

@@ -1,6 +1,7 @@
-"""Build the most expensive frames of a client: the most elements of each RPC that fit into a frame."""
+"""Build expensive request frames, with as many elements of each RPC as fit into a frame."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 
 from protocol.wire import write_uvarint
@@ -70,7 +71,7 @@ def make_write(partition: int, batches: bytes, count: int) -> bytes:
     )
 
 
-def with_one_batch_each(count: int) -> bytes:
+def make_write_with_one_batch_each(count: int) -> bytes:
     """Return a write of one state batch to each partition that `make_request_with_partitions` initialized."""
     batch = write_uvarint(2) + make_batches(1) + b"\0"
     fields = (1).to_bytes(4, "big") + bytes(12)
@@ -100,22 +101,28 @@ def make_request_with_header_tags(count: int) -> bytes:
 def largest_frames(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield the name and the builder of each expensive frame of at most `frame_bytes`."""
     names = {INITIALIZE: "Initialize", READ: "Read", WRITE: "Write", DELETE: "Delete", SUMMARY: "Summary"}
-    room = frame_bytes - 100
+    body_bytes = frame_bytes - 100
     for api_key, name in names.items():
-        count = room // len(partition_fields(api_key, 0))
-        yield f"{name} partitions", lambda key=api_key, count=count: make_request_with_partitions(key, count)  # type: ignore[misc]
-        yield f"{name} topics", lambda key=api_key: make_request_with_topics(key, room // 18)  # type: ignore[misc]
-    yield "Write batches", lambda: make_write_with_batches(room // 20)
-    yield "Write tagged batches", lambda: make_write_with_batches(room // 22, tags=b"\x01\0\0")
-    yield "FindCoordinator empty keys", lambda: make_find_with_keys([b""] * room)
+        count = body_bytes // len(partition_fields(api_key, 0))
+        yield f"{name} partitions", partial(make_request_with_partitions, api_key, count)
+        yield f"{name} topics", partial(make_request_with_topics, api_key, body_bytes // 18)
+    yield "Write batches", lambda: make_write_with_batches(body_bytes // 20)
+    yield "Write tagged batches", lambda: make_write_with_batches(body_bytes // 22, tags=b"\x01\0\0")
+    yield "FindCoordinator empty keys", lambda: make_find_with_keys([b""] * body_bytes)
     yield (
         "FindCoordinator long keys",
-        lambda: make_find_with_keys(["\U0001f600".encode() + b"a" * 32_000] * (room // 32_010)),
+        lambda: make_find_with_keys(["\U0001f600".encode() + b"a" * 32_000] * (body_bytes // 32_010)),
     )
-    yield "FindCoordinator tags", lambda: make_request_with_tags(FIND_COORDINATOR, 6, b"\x02\x01", room // 2)
-    yield "ApiVersions tags", lambda: make_request_with_tags(API_VERSIONS, 3, b"\x02a\x02b", room // 2)
-    yield "header tags", lambda: make_request_with_header_tags(room // 2)
-    yield "SaslAuthenticate tags", lambda: make_request_with_tags(SASL_AUTHENTICATE, 2, b"\x02a", room // 2)
+    yield (
+        "FindCoordinator tags",
+        lambda: make_request_with_tags(FIND_COORDINATOR, 6, b"\x02\x01", body_bytes // 2),
+    )
+    yield "ApiVersions tags", lambda: make_request_with_tags(API_VERSIONS, 3, b"\x02a\x02b", body_bytes // 2)
+    yield "header tags", lambda: make_request_with_header_tags(body_bytes // 2)
+    yield (
+        "SaslAuthenticate tags",
+        lambda: make_request_with_tags(SASL_AUTHENTICATE, 2, b"\x02a", body_bytes // 2),
+    )
     yield (
         "SaslHandshake",
         lambda: make_frame(SASL_HANDSHAKE, 1, (0x7FFF).to_bytes(2, "big") + b"a" * 0x7FFF, flexible=False),
@@ -125,7 +132,7 @@ def largest_frames(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]
 def large_valid_requests() -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield requests that a broker with 10 000 share-partitions may send, and some larger ones."""
     for api_key, name in ((INITIALIZE, "Initialize"), (WRITE, "Write"), (READ, "Read"), (SUMMARY, "Summary")):
-        yield f"{name} 29 000", lambda key=api_key: make_request_with_partitions(key, 29_000)  # type: ignore[misc]
+        yield f"{name} 29 000", partial(make_request_with_partitions, api_key, 29_000)
     yield "Write 20 000 batches", lambda: make_write_with_batches(20_000)
     key = "group:AAECAwQFBgcICQoLDA0ODw:"
     yield "FindCoordinator 29 000", lambda: make_find_with_keys([f"{key}{n}".encode() for n in range(29_000)])

@@ -1,4 +1,4 @@
-"""Measure how long a callback blocks the event loop, in CPU time, independently of other processes."""
+"""Measure how long a callback blocks the event loop, in CPU time, which other processes do not affect."""
 
 import asyncio
 import gc
@@ -15,10 +15,10 @@ class LongestCallback:
 
 
 @contextmanager
-def longest_callback() -> Iterator[LongestCallback]:
-    """Measure all callbacks of the event loops of this thread until the end of the block.
+def measure_longest_callback() -> Iterator[LongestCallback]:
+    """Measure the callbacks of all event loops of this thread until the end of the block.
 
-    The garbage collector is off, because it would walk all objects of the test process.
+    The garbage collector is disabled, because it would scan all objects of the test process.
     """
     longest = LongestCallback()
     run = asyncio.Handle._run

@@ -1,8 +1,8 @@
 """Run `share-coordinator`, and append the CPU time between ticks of its event loop to a file.
 
 Run as `python -m tests.limits.observed FILE ARGUMENTS`. A timer fires every millisecond. If one iteration of
-the event loop takes long, so does the CPU time between two ticks. Unlike the latency that a client sees, CPU
-time does not depend on other processes.
+the event loop takes long, the CPU time between two ticks is high. Unlike latency, CPU time does not depend on
+other processes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ TICK_S = 0.001
 
 
 class LoopTime(NamedTuple):
-    """The CPU time of an event loop during an attack: all of it, and between ticks."""
+    """The CPU time of an event loop during an attack: in total (seconds), and between two ticks (ms)."""
 
     cpu_s: float
     p999_ms: float
@@ -30,7 +30,7 @@ class LoopTime(NamedTuple):
 
 
 class LoopTimes:
-    """Reads the file of an observed process."""
+    """Reads the CPU times that an observed process has written to a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -38,7 +38,7 @@ class LoopTimes:
 
     @property
     def build(self) -> ProgramBuild:
-        """Return the program to start."""
+        """The command that runs the coordinator as an observed process."""
         command = (sys.executable, "-m", "tests.limits.observed", str(self._file))
         return ProgramBuild(command, {"PYTHONPATH": str(REPOSITORY)})
 
@@ -53,7 +53,7 @@ class LoopTimes:
         return LoopTime(sum(ticks), ordered[int(len(ticks) * 0.999)] * 1000, ordered[-1] * 1000)
 
 
-async def _measure_main(main: Coroutine[None, None, Any], file: int) -> Any:
+async def _run_with_ticks(main: Coroutine[None, None, Any], file: int) -> Any:
     loop = asyncio.get_running_loop()
     before_s = time.thread_time()
 
@@ -72,10 +72,10 @@ def _run_observed(path: str, arguments: list[str]) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     run = event_loop.run
 
-    def observed_run(main: Coroutine[None, None, Any]) -> Any:
-        return run(_measure_main(main, file))
+    def run_with_ticks(main: Coroutine[None, None, Any]) -> Any:
+        return run(_run_with_ticks(main, file))
 
-    event_loop.run = observed_run  # type: ignore[assignment]
+    event_loop.run = run_with_ticks  # type: ignore[assignment]
     from coordinator.cli import main as command
 
     sys.argv = ["share-coordinator", *arguments]

@@ -1,7 +1,7 @@
-"""A relay under attack: in front of a fake broker and a real coordinator.
+"""Run a relay that is under attack, in front of a fake broker and a real coordinator.
 
-The broker runs on a thread of the measuring process. Clients that are not persisters reach it. After their
-login, it reads no more of their requests.
+The broker runs on a thread of the measuring process. The relay forwards clients that are not persisters to
+it. After their login, the broker reads no more requests.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ def _fake_broker(own: IssuedCertificate) -> Iterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(own.combined_file)
 
-    async def main() -> None:
+    async def run_broker() -> None:
         await broker.start(context)
         started.set()
         await stop.wait()
         await broker.stop()
 
     fake_peers.USERS.update(USERS)
-    thread = threading.Thread(target=loop.run_until_complete, args=[main()])
+    thread = threading.Thread(target=loop.run_until_complete, args=[run_broker()])
     thread.start()
     started.wait()
     try:

@@ -1,6 +1,6 @@
-"""Test 100 hostile connections of all kinds: other clients get answers, and memory is bounded.
+"""Test that 100 hostile connections neither stop the responses to other clients nor use much memory.
 
-`python -m tests.limits` measures 1 000 connections of each kind against narrower bounds.
+`python -m tests.limits` measures 1 000 connections of each kind, with lower limits.
 """
 
 from pathlib import Path
@@ -15,8 +15,7 @@ from tests.limits.victims import NO_ANSWER_MS, coordinator_settings
 
 CONNECTIONS_EACH_PORT = 50
 ATTACK_S = 3.0
-# The maximum memory growth; 25 MB were measured. Without the limit of pipelined HTTP requests, the growth was
-# 120 MB, of which 86 MB were not released.
+# The maximum memory growth; 25 MB were measured. Without the limit of pipelined HTTP requests, it is 120 MB.
 GROWTH_MB_MAX = 70
 LEFT_MB_MAX = 50
 # CPU time between two ticks of the event loop. Measured: 4 ms.
@@ -32,8 +31,7 @@ def test_hostile_connections_neither_delay_brokers_nor_leak_memory(tmp_path: Pat
     ) as process:
         cost = measure_attack(process, [*KAFKA, *HTTP], CONNECTIONS_EACH_PORT, ATTACK_S, loop_times)
     assert cost.requests > 0
-    # Every probe was answered. The latency depends on the machine; test_requests.py measures how long a
-    # request blocks the event loop, in CPU time.
+    # This fails only if a probe got no response, because the latency depends on the machine.
     assert max(cost.broker_p999_ms, cost.probe_p999_ms) < NO_ANSWER_MS
     assert cost.loop.p999_ms < LOOP_P999_MS_MAX
     assert cost.growth_mb < GROWTH_MB_MAX

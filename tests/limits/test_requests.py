@@ -1,6 +1,4 @@
-"""Test that the most expensive request of each RPC neither blocks the event loop nor exceeds the memory
-limit.
-"""
+"""Test that the most expensive requests neither block the event loop nor exceed the request memory."""
 
 import asyncio
 import gc
@@ -28,21 +26,21 @@ from protocol.messages import (
 from protocol.wire import ELEMENTS_MAX
 from tests.benchmarks.machine import resident_bytes
 from tests.limits import frames
-from tests.limits.loop_time import longest_callback
+from tests.limits.loop_time import measure_longest_callback
 from tests.unit.server.wire import ServedCoordinator, WireClient, serve_coordinator
 
 FRAME_BYTES_MAX = 16 << 20
 LOGIN_BYTES_MAX = 64 << 10
 CALLBACK_S_MAX = 0.05
 MEMORY_BYTES_MAX = 64 << 20
-# A time limit that is longer than any test, so that it has no effect.
+# A timeout that is longer than any test.
 NEVER_S = 3_600.0
 
-EXPENSIVE = dict(frames.largest_frames(FRAME_BYTES_MAX))
-LEGAL = dict(frames.large_valid_requests())
+EXPENSIVE_FRAMES = dict(frames.largest_frames(FRAME_BYTES_MAX))
+LARGE_VALID_FRAMES = dict(frames.large_valid_requests())
 
 
-async def response_or_close(client: WireClient) -> bytes | None:
+async def read_response_or_close(client: WireClient) -> bytes | None:
     """Return the response to the only request; None if the server closed the connection instead."""
     try:
         return (await client.read_frame())[1]
@@ -54,66 +52,66 @@ async def exchange_frame(served: ServedCoordinator, data: bytes) -> bytes | None
     """Send a frame on a new connection; return the response."""
     client = await served.connect()
     client.send(data)
-    return await response_or_close(client)
+    return await read_response_or_close(client)
 
 
-async def longest_callback_s(served: ServedCoordinator, data: bytes, *, answered: bool = False) -> float:
-    """Return the CPU seconds of the longest callback for a frame.
+async def measure_longest_callback_s(
+    served: ServedCoordinator, data: bytes, *, answered: bool = False
+) -> float:
+    """Return the CPU seconds of the longest callback while a frame is processed.
 
-    The result is the minimum of three runs, because other processes that share the CPU caches only increase
-    it.
+    The result is the minimum of three runs, because other processes that share the CPU caches increase it.
     """
     seconds = []
     for _ in range(3):
-        with longest_callback() as longest:
+        with measure_longest_callback() as longest:
             answer = await exchange_frame(served, data)
         assert answer is not None or not answered
         seconds.append(longest.seconds)
     return min(seconds)
 
 
-@pytest.mark.parametrize("name", EXPENSIVE)
+@pytest.mark.parametrize("name", EXPENSIVE_FRAMES)
 async def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -> None:
-    data = EXPENSIVE[name]()
+    data = EXPENSIVE_FRAMES[name]()
     async with serve_coordinator() as served:
         client = await served.connect()
         gc.collect()
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         client.send(data)
-        await response_or_close(client)
+        await read_response_or_close(client)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # The client's unsent bytes are in the memory of this process, too.
         assert peak - before < MEMORY_BYTES_MAX + len(data)
-        assert await longest_callback_s(served, data) < CALLBACK_S_MAX
+        assert await measure_longest_callback_s(served, data) < CALLBACK_S_MAX
 
 
-@pytest.mark.parametrize("name", LEGAL)
+@pytest.mark.parametrize("name", LARGE_VALID_FRAMES)
 async def test_large_valid_request_is_processed_in_steps(name: str) -> None:
-    data = LEGAL[name]()
+    data = LARGE_VALID_FRAMES[name]()
     async with serve_coordinator() as served:
-        assert await longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
+        assert await measure_longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
 
 
 async def test_large_write_costs_no_more_per_share_partition_than_smaller_one() -> None:
-    """Before, a write of more than 10 000 share-partitions cost 13 times as much for each of them."""
     async with serve_coordinator() as served:
         await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
         seconds_each = {}
         for count in (5_000, 20_000):
-            data = frames.with_one_batch_each(count)
+            data = frames.make_write_with_one_batch_each(count)
             seconds = []
             for _ in range(3):
                 began_s = time.thread_time()
                 assert await exchange_frame(served, data) is not None
                 seconds.append(time.thread_time() - began_s)
             seconds_each[count] = min(seconds) / count
-            assert await longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
+            assert await measure_longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
         assert seconds_each[20_000] < 3 * seconds_each[5_000]
 
 
-async def test_find_coordinator_in_steps_equals_small_requests() -> None:
+async def test_large_find_coordinator_returns_the_same_as_small_requests() -> None:
     keys = [b"group:AAECAwQFBgcICQoLDA0ODw:%d" % number for number in range(2_000)]
     keys[700] = b"not a key"
     async with serve_coordinator() as served:
@@ -193,7 +191,6 @@ async def test_too_many_state_batches_are_refused() -> None:
 
 @pytest.mark.parametrize("api_key", sorted(APIS))
 def test_every_request_decoder_has_element_limit(api_key: int) -> None:
-    """One tagged field above the limit is refused, so every decoder checks the limit."""
     module: Any = APIS[api_key].module
     version = module.MAX_VERSION
     fields = {
@@ -233,13 +230,12 @@ async def test_unauthorized_client_gets_smallest_limits() -> None:
 
 
 async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
-    """Before the limit, 30 connections of an unauthorized user delayed brokers by 4 s."""
     async with serve_coordinator() as served:
         refused = UnauthorizedHandler(served.listener._listener_security.api, served.metrics)
         served.listener._listener_security.api = refused  # type: ignore[assignment]
         refused.fast_path_requests = None  # type: ignore[attr-defined]
         client = await served.connect()
-        with longest_callback() as longest:
+        with measure_longest_callback() as longest:
             client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
             for _ in range(60):
                 await client.read_frame()
@@ -249,23 +245,22 @@ async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
 async def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
-        with longest_callback() as longest:
+        with measure_longest_callback() as longest:
             client.send(10 * frames.make_find_with_keys([b""] * 29_000))
             for _ in range(10):
                 await client.read_frame()
         assert longest.seconds < CALLBACK_S_MAX
 
 
-def test_listener_has_the_measured_limits() -> None:
+def test_default_frame_limits_are_those_of_these_tests() -> None:
     limits = ServerLimits()
     assert (limits.frame_bytes_max, limits.login_bytes_max) == (FRAME_BYTES_MAX, LOGIN_BYTES_MAX)
 
 
-async def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
-    """100 clients each send the largest legal request, and the log confirms nothing.
+async def test_memory_of_large_requests_from_100_clients_is_limited() -> None:
+    """100 clients each send the largest valid request, and no append completes.
 
-    No timeout expires, because an expired request releases its memory and the next one is decoded. On a busy
-    machine a decode takes seconds.
+    The timeouts are disabled, because an expired request would release its memory.
     """
     data = frames.make_request_with_partitions(frames.INITIALIZE, 29_000)
     decoded_bytes_max = ServiceLimits().decoded_bytes_max
@@ -280,7 +275,7 @@ async def test_memory_for_decoded_requests_does_not_grow_with_connections() -> N
             client.send(data)
         await served.wait_until(lambda: len(large._waiting) > 90 and large._current is None)
         growth = resident_bytes(os.getpid()) - before
-        # The frames are in the buffers of the clients and in the request memory of the server.
+        # Each frame is in a buffer of its client and in the request memory of the server.
         assert growth < decoded_bytes_max + 2 * len(clients) * len(data) + MEMORY_BYTES_MAX
         # No operation was refused because a queue was full.
         assert not any(client.reader._buffer for client in clients)  # type: ignore[attr-defined]

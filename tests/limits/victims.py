@@ -1,7 +1,7 @@
-"""A coordinator under attack, and regular clients that measure its latency.
+"""Measure the latency of regular clients of a coordinator that is under attack.
 
-The regular clients have another address than the attackers, because the coordinator divides its time between
-addresses.
+The regular clients connect from another address than the attackers, because the coordinator divides its time
+between client addresses.
 """
 
 import ssl
@@ -15,17 +15,17 @@ from tests.certificates import CertificateAuthority
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.relay import RelayProcess
 from tests.limits import frames
-from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
+from tests.limits.attacks import ALLOWED_TOKEN, handshake_frames, insecure_tls_context
 
 _ADDRESS = ("127.0.0.2", 0)
 _PAUSE_S = 0.002
-# A probe without a response counts with this latency, in ms.
+# The latency that is recorded for a probe without a response, in milliseconds.
 NO_ANSWER_MS = 10_000.0
 _USERS = "broker=broker-secret\nguest=guest-secret\n"
 
 
 class MeasuredClients:
-    """A broker with a permanent connection, and a probe with a new connection for each request."""
+    """A broker with one connection, and a liveness probe with a new connection for each request."""
 
     def __init__(self, process: CoordinatorProcess | RelayProcess) -> None:
         self._process = process
@@ -44,8 +44,8 @@ class MeasuredClients:
 
     def _run_broker(self) -> None:
         plain = create_connection(("127.0.0.1", self._process.port), 60, _ADDRESS)
-        with untrusting_context().wrap_socket(plain) as connection:
-            login = handshake_frames(LISTED)
+        with insecure_tls_context().wrap_socket(plain) as connection:
+            login = handshake_frames(ALLOWED_TOKEN)
             first = 4 + int.from_bytes(login[:4], "big")
             for part in (login[:first], login[first:]):
                 connection.sendall(part)

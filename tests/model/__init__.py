@@ -1,1 +1,1 @@
-"""A small model of shard ownership that is checked in all its states."""
+"""Model the claims and leases of one state partition, and check all states of the model."""

@@ -1,9 +1,8 @@
-"""Check that a trace of real coordinators is a run of the lease model.
+"""Check that the lease model allows the events of real coordinators.
 
-Each event of the trace must be a step that the model allows at that time, and each state must be safe. The
-trace contains the batches that the brokers commit, and the events of each coordinator: its claim is
-acknowledged, it has read the log, an append is acknowledged, it may answer a read. A batch may be committed
-at any time, like a late request in the model.
+The model must allow each event at its time, and each state after it must be safe. The events are the batches
+that the brokers commit, and those of each coordinator: its claim is acknowledged, it has read the log, an
+append is acknowledged, or it may answer a read. A batch may be committed at any time.
 """
 
 from bisect import bisect_left
@@ -24,12 +23,12 @@ from tests.model.leases import (
     Record,
     SentRequest,
     State,
-    give_up,
+    end_ownership,
     read_log,
 )
 
 TICKS_PER_S = 1_000_000
-# Times are rounded to ticks, and leases in the log to milliseconds.
+# Times are rounded to ticks, and the leases in the log to milliseconds.
 TOLERANCE_TICKS = 2_000
 _LAST_CLAIM = Record(CLAIM, (1 << 31) - 1)
 
@@ -38,15 +37,15 @@ class NotInModel(AssertionError):
     """An event that the model does not allow."""
 
 
-class Reclaim(NamedTuple):
-    """What a later claimant learns from a log: the owner epoch before it, and the longest earlier lease."""
+class EarlierOwners(NamedTuple):
+    """What a later claimant reads in a log: the previous owner epoch and the longest earlier lease."""
 
     previous_epoch: int | None
     lease_ms: int
 
 
 class LeaseTrace:
-    """The trace of one state partition. Times are in seconds; coordinators are known by their names."""
+    """The events of one state partition. Times are in seconds; names identify coordinators."""
 
     def __init__(self, lease_s: float, now_s: float) -> None:
         lease_ticks = round(lease_s * TICKS_PER_S) + TOLERANCE_TICKS
@@ -57,7 +56,8 @@ class LeaseTrace:
         self._names: list[str] = []
         # The log offset of each record of the model, which is a batch.
         self._log_offsets: list[int] = []
-        # Until then, a coordinator may answer reads; its next event ends this.
+        # The times until which coordinators may answer reads, by name. An event of a coordinator removes its
+        # time.
         self._leased_until_s: dict[str, float] = {}
         self._now_s = now_s
 
@@ -71,29 +71,31 @@ class LeaseTrace:
         self._state = self._state._replace(log=(*self._state.log, Record(kind, owner_epoch, value)))
 
     def pruned(self, log_offset: int) -> None:
-        """Check that the rest of the log tells the next claimant at least as long a lease as all of it.
+        """Check that pruning does not change the previous owner epoch, nor shorten the earlier leases.
 
-        The model keeps all records, because it has a single value, which a later write need not contain.
+        The model itself keeps all records.
         """
         start = self._count_below(log_offset)
-        whole, rest = self._reclaim(0), self._reclaim(start)
-        if rest.previous_epoch != whole.previous_epoch or rest.lease_ms < whole.lease_ms:
-            raise NotInModel(f"the log was pruned to {log_offset}, which changes {whole} to {rest}")
+        full_log, remaining = self._read_earlier_owners(0), self._read_earlier_owners(start)
+        if remaining.previous_epoch != full_log.previous_epoch or remaining.lease_ms < full_log.lease_ms:
+            raise NotInModel(f"the log was pruned to {log_offset}, which changes {full_log} to {remaining}")
 
-    def _reclaim(self, start: int) -> Reclaim:
+    def _read_earlier_owners(self, start: int) -> EarlierOwners:
         claim = read_log((*self._state.log[start:], _LAST_CLAIM), start, self._lease_ms).claim
         assert claim is not None
-        return Reclaim(claim.previous_epoch, max(claim.previous_lease_ms, claim.older_lease_ms))
+        return EarlierOwners(claim.previous_epoch, max(claim.previous_lease_ms, claim.older_lease_ms))
 
     # Events of coordinators.
 
     def claimed(self, now_s: float, name: str, owner_epoch: int, log_offset: int, sent_s: float) -> None:
-        """Record that a coordinator got the response to its claim."""
+        """Record that a coordinator received the response to its claim."""
         self._advance(now_s)
-        sent = SentRequest(Record(CLAIM, owner_epoch), self._ticks(now_s - sent_s), self._index(log_offset))
-        claiming = give_up(self._process(name))._replace(phase=CLAIMING, owner_epoch=owner_epoch)
+        sent = SentRequest(
+            Record(CLAIM, owner_epoch), self._to_ticks(now_s - sent_s), self._index(log_offset)
+        )
+        claiming = end_ownership(self._process(name))._replace(phase=CLAIMING, owner_epoch=owner_epoch)
         ((_, process, _),) = self._model.move_request(self._state, claiming, sent)
-        self._set(name, process)
+        self._set_process(name, process)
 
     def verified(self, now_s: float, name: str, end_offset: int) -> None:
         """Check that a coordinator that has read the log up to an offset is the owner."""
@@ -102,16 +104,18 @@ class LeaseTrace:
         log = self._state.log[: self._count_below(end_offset)]
         following = self._model.verify_claim(self._state._replace(log=log), process)
         if process.phase != CLAIMED or following.phase != WAITING:
-            raise NotInModel(f"{name} is the owner in its own view, not in the model: {process}, {following}")
-        self._set(name, following)
+            raise NotInModel(
+                f"{name} considers itself the owner, but is not in the model: {process}, {following}"
+            )
+        self._set_process(name, following)
 
     def owner_epoch(self, name: str) -> int | None:
-        """Return the owner epoch that a coordinator has verified, None without one."""
+        """Return the owner epoch that a coordinator has verified, or None."""
         process = self._process(name)
         return process.owner_epoch if process.phase in (WAITING, SERVING) else None
 
     def wait_left(self, now_s: float, name: str) -> int:
-        """Return the rest of the wait for earlier leases in ticks."""
+        """Return the remaining wait of a coordinator for earlier leases, in ticks."""
         self._advance(now_s)
         return self._process(name).wait
 
@@ -125,26 +129,28 @@ class LeaseTrace:
         sent_s: tuple[float, float],
         wait: int,
     ) -> None:
-        """Check that an append of one or several batches may count as a success.
+        """Check that a coordinator may acknowledge an append of one or several batches.
 
-        `sent_s` are the send times of its first and of its last batch. `wait` is the rest of the wait for
-        earlier leases at the first of them.
+        `sent_s` has the times at which it sent the first and the last batch. `wait` is the remaining wait for
+        earlier leases when it sent the first one, in ticks.
         """
         self._advance(now_s)
         first, end = self._index(log_offset), self._count_below(next_offset)
         process = self._serve(name, wait)
         record = self._state.log[end - 1]
-        sent = SentRequest(record, self._ticks(now_s - sent_s[end - first > 1]), first)
+        sent = SentRequest(record, self._to_ticks(now_s - sent_s[end - first > 1]), first)
         ((step, process, changes),) = self._model.move_request(self._state, process, sent)
         if step == "ends" or record.kind != kind or record.owner_epoch != process.owner_epoch:
-            raise NotInModel(f"{name} takes the append of {record} at {log_offset} for a success: {step}")
+            raise NotInModel(
+                f"{name} acknowledges the append of {record} at {log_offset}, but it failed: {step}"
+            )
         self._state = self._state._replace(**changes)  # type: ignore[arg-type]
-        self._set(name, process._replace(next_offset=end))
+        self._set_process(name, process._replace(next_offset=end))
 
     def may_answer(self, now_s: float, name: str, next_offset: int) -> None:
         """Check that a coordinator may answer reads from memory.
 
-        If its next offset differs, it has just got a response, whose event follows.
+        If its next offset differs from the model, it has received a response whose event follows.
         """
         if now_s < self._leased_until_s.get(name, 0.0):
             return
@@ -154,27 +160,27 @@ class LeaseTrace:
         process = self._serve(name, self._process(name).wait)
         if not self._model.may_answer(self._state, process):
             raise NotInModel(f"{name} answers a read without a lease: {process}")
-        self._set(name, process)
-        left_ticks = self._model.scope.lease_ticks - process.age
+        self._set_process(name, process)
+        left_ticks = self._model.bounds.lease_ticks - process.age
         self._leased_until_s[name] = now_s + left_ticks / TICKS_PER_S
 
     def resigned(self, now_s: float, name: str) -> None:
-        """Record that a coordinator answers no more requests."""
+        """Record that a coordinator has resigned the shard."""
         self._advance(now_s)
         process = self._process(name)
         if process.phase in (WAITING, SERVING):
-            self._set(name, process._replace(phase=RELEASING))
+            self._set_process(name, process._replace(phase=RELEASING))
 
     # The state.
 
     def _serve(self, name: str, wait: int) -> Process:
         process = self._process(name)
         if process.phase not in (WAITING, SERVING) or wait > TOLERANCE_TICKS:
-            raise NotInModel(f"{name} serves although it must not, for {wait} ticks: {process}")
+            raise NotInModel(f"{name} serves the shard, but must wait for {wait} ticks: {process}")
         return process._replace(phase=SERVING, wait=0)
 
     def _advance(self, now_s: float) -> None:
-        ticks, self._now_s = self._ticks(now_s - self._now_s), now_s
+        ticks, self._now_s = self._to_ticks(now_s - self._now_s), now_s
         self._state = self._model.advance_time(self._state, ticks)
 
     def _process(self, name: str) -> Process:
@@ -182,7 +188,7 @@ class LeaseTrace:
             return Process()
         return self._state.processes[self._names.index(name)]
 
-    def _set(self, name: str, process: Process) -> None:
+    def _set_process(self, name: str, process: Process) -> None:
         self._leased_until_s.pop(name, None)
         if name not in self._names:
             self._names.append(name)
@@ -205,5 +211,5 @@ class LeaseTrace:
         return index
 
     @staticmethod
-    def _ticks(seconds: float) -> int:
+    def _to_ticks(seconds: float) -> int:
         return round(seconds * TICKS_PER_S)

@@ -1,13 +1,13 @@
 """Model claims, leases, hand-overs and pruning of one state partition, and check all states of the model.
 
-Processes claim at any time, because the model assumes nothing about the group.  A partitioned process reaches
-only a broker that is partitioned with it, so its appends are never committed.  Requests and responses may be
-lost, and one abandoned request may arrive later.  Time advances in ticks for all processes.
+Processes claim at any time, because the model assumes nothing about group membership. A partitioned process
+can reach only a broker that is partitioned with it, so its appends are never committed. Requests and
+responses may be lost, and one lost request may arrive later. Time advances in ticks for all processes.
 
 The coordinator's own `FencingFilter` decides which claim is accepted, and how long an earlier lease may last.
-Its `Ownership` decides how long the claimant waits. If the previous ownership was its own, it waits less.
+Its `Ownership` decides how long the claimant waits. A claimant that was the previous owner waits less.
 
-The checked property: a process that may answer a read knows every write that was acknowledged to a client.
+The checked property is: a process that may answer a read knows every write that was acknowledged to a client.
 """
 
 from collections.abc import Iterator
@@ -33,21 +33,25 @@ _NO_PRODUCER = ProducerId(0, -1, -1)
 
 
 class LeaseRules(NamedTuple):
-    """The rules of each process. The defaults are the coordinator's rules; each other value is a mistake."""
+    """The rules of a process. The defaults are those of the coordinator; each other value is a defect."""
 
-    # True: reads need a lease from the log. False: reads compare the broker's end offset with the expected
-    # end offset.
+    # False: instead of checking its lease, a process compares the end offset that the broker returns with the
+    # end offset that it expects.
     lease_from_log: bool = True
+    # False: the lease of an append begins when its response arrives, not when it is sent.
     lease_from_sending: bool = True
+    # False: a claimant does not wait for earlier leases.
     waits: bool = True
+    # False: a claimant does not wait for an earlier lease of unknown length.
     unknown_lease_is_longest: bool = True
     # False: a process does not wait if the previous claim is its own, although it has not read that claim.
     waits_after_own_claim: bool = True
+    # False: an append is acknowledged whatever its base offset is.
     success_only_at_expected_offset: bool = True
 
 
 class CheckBounds(NamedTuple):
-    """The bounds of a check, and the length of a tick. No lease is longer than `lease_ticks`."""
+    """The numbers of processes and records in a check, the longest lease, and the length of a tick."""
 
     processes: int = 2
     lease_ticks: int = 2
@@ -59,7 +63,7 @@ class CheckBounds(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record of the log. `value` is the state that a write results in."""
+    """A record of the log. `value` is the state after a write."""
 
     kind: str
     owner_epoch: int
@@ -67,7 +71,7 @@ class Record(NamedTuple):
 
 
 class SentRequest(NamedTuple):
-    """A request in flight: its age in ticks, and its log offset (-1 before the append)."""
+    """A request in flight, with its age in ticks and its log offset (-1 before the append)."""
 
     record: Record
     age: int = 0
@@ -77,8 +81,8 @@ class SentRequest(NamedTuple):
 class EarlierOwnership(NamedTuple):
     """The previous ownership of a process, if it ended without a crash.
 
-    If it was verified, `wait` is the rest of its wait. Otherwise, its claim was not read, and `claimed` is
-    the time since the response to the claim.
+    If the process had read its claim (`verified`), `wait` is the remaining wait for earlier leases. Otherwise
+    `claimed` is the time since the response to the claim. Times are in ticks.
     """
 
     owner_epoch: int
@@ -89,9 +93,10 @@ class EarlierOwnership(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A coordinator; `age` is the time in ticks since it sent its last committed append.
+    """A coordinator. Times are in ticks.
 
-    `claimed` is the time since the response to its claim, until it has read the claim.
+    `age` is the time since it sent its last acknowledged append. `claimed` is the time since the response to
+    its claim, until it has read the claim.
     """
 
     phase: int = IDLE
@@ -104,12 +109,12 @@ class Process(NamedTuple):
     wait: int = 0
     sent: SentRequest | None = None
     before: EarlierOwnership | None = None
-    # The end offset that the broker of this process returns since both were partitioned; -1 while connected.
+    # The end offset at the time when the process and its broker were partitioned; -1 while connected.
     cut_at: int = -1
 
 
 class State(NamedTuple):
-    """The state of all processes and of the log."""
+    """The state of all processes and of the log. `late` is a lost request that may still arrive."""
 
     processes: tuple[Process, ...]
     log: tuple[Record, ...] = ()
@@ -132,15 +137,15 @@ class LogReading(NamedTuple):
 
 
 def read_log(log: tuple[Record, ...], start: int, lease_ms: int) -> LogReading:
-    """Read a log with the coordinator's own filter."""
-    validity, value, write_offset = FencingFilter(), 0, -1
+    """Read a log, with the coordinator's own rules for valid records."""
+    fencing_filter, value, write_offset = FencingFilter(), 0, -1
     for offset, record in enumerate(log, start):
-        if validity.accepts(_encode_record(record, offset, lease_ms)) and record.kind == WRITE:
+        if fencing_filter.accepts(_encode_record(record, offset, lease_ms)) and record.kind == WRITE:
             value, write_offset = record.value, offset
-    return LogReading(validity.claim, value, write_offset)
+    return LogReading(fencing_filter.claim, value, write_offset)
 
 
-_read_log_again = cache(read_log)
+_read_log_cached = cache(read_log)
 
 
 def _encode_record(record: Record, offset: int, lease_ms: int) -> LogRecord:
@@ -154,32 +159,32 @@ def _encode_record(record: Record, offset: int, lease_ms: int) -> LogRecord:
 
 
 class LeaseModel:
-    """The possible steps in each state."""
+    """The possible steps in each state of the model."""
 
-    def __init__(self, rules: LeaseRules, scope: CheckBounds) -> None:
+    def __init__(self, rules: LeaseRules, bounds: CheckBounds) -> None:
         self.rules = rules
-        self.scope = scope
-        self.lease_ms = round(scope.lease_ticks * scope.tick_ms)
-        self.first = State((Process(),) * scope.processes)
+        self.bounds = bounds
+        self.lease_ms = round(bounds.lease_ticks * bounds.tick_ms)
+        self.first = State((Process(),) * bounds.processes)
 
     def may_answer(self, state: State, process: Process) -> bool:
-        """Return whether a process answers a read from its memory."""
+        """Return whether a process may answer a read from its memory."""
         if process.phase != SERVING:
             return False
         if self.rules.lease_from_log:
-            return process.age < self.scope.lease_ticks
+            return process.age < self.bounds.lease_ticks
         seen_end = state.end if process.cut_at < 0 else process.cut_at
         return seen_end == process.next_offset
 
     def is_safe(self, state: State) -> bool:
-        """Return whether every answer contains every acknowledged write."""
+        """Return whether each process that may answer a read knows every acknowledged write."""
         return all(
             process.value >= state.acknowledged or not self.may_answer(state, process)
             for process in state.processes
         )
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield each possible next step: its name, and the state after it."""
+        """Yield the name of each possible next step and the state after it."""
         yield "time passes", self.advance_time(state)
         if state.late is not None:
             yield f"late {state.late.kind} arrives", state._replace(log=(*state.log, state.late), late=None)
@@ -190,20 +195,20 @@ class LeaseModel:
                 yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
 
     def advance_time(self, state: State, ticks: int = 1) -> State:
-        """Let time pass for all processes."""
+        """Return the state after some ticks."""
         return state._replace(processes=tuple(self._age(process, ticks) for process in state.processes))
 
     def _age(self, process: Process, ticks: int) -> Process:
-        most, sent, before = self.scope.lease_ticks, process.sent, process.before
+        lease_ticks, sent, before = self.bounds.lease_ticks, process.sent, process.before
         return process._replace(
-            age=min(process.age + ticks, most),
-            claimed=min(process.claimed + ticks, most) if process.phase == CLAIMED else 0,
+            age=min(process.age + ticks, lease_ticks),
+            claimed=min(process.claimed + ticks, lease_ticks) if process.phase == CLAIMED else 0,
             wait=max(process.wait - ticks, 0),
-            sent=sent and sent._replace(age=min(sent.age + ticks, most)),
+            sent=sent and sent._replace(age=min(sent.age + ticks, lease_ticks)),
             before=before
             and before._replace(
                 wait=max(before.wait - ticks, 0),
-                claimed=0 if before.verified else min(before.claimed + ticks, most),
+                claimed=0 if before.verified else min(before.claimed + ticks, lease_ticks),
             ),
         )
 
@@ -212,15 +217,15 @@ class LeaseModel:
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
         is_cut = process.cut_at >= 0
         if is_cut:
-            yield "is healed", process._replace(cut_at=-1), {}
+            yield "is connected again", process._replace(cut_at=-1), {}
         elif not self.rules.lease_from_log:
             # With a lease from the log, a partitioned process behaves like a slow process.
-            yield "is cut off", process._replace(cut_at=state.end), {}
+            yield "is partitioned", process._replace(cut_at=state.end), {}
         if process.phase != IDLE or process.before is not None:
             yield "crashes", Process(cut_at=process.cut_at), self._may_be_late(state, process.sent)
         if process.phase == SERVING and process.sent is not None:
-            # The outcome is unknown until a new claim decides it.
-            yield "gives up", give_up(process), self._may_be_late(state, process.sent)
+            # The outcome of the request is unknown until the process claims again.
+            yield "ends its ownership", end_ownership(process), self._may_be_late(state, process.sent)
         if process.sent is not None:
             if not is_cut:
                 yield from self.move_request(state, process, process.sent)
@@ -242,19 +247,23 @@ class LeaseModel:
     def _send_append_steps(
         self, state: State, process: Process
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
-        scope, epoch = self.scope, process.owner_epoch
+        bounds, epoch = self.bounds, process.owner_epoch
         counts = {kind: sum(record.kind == kind for record in state.log) for kind in (RENEWAL, RELEASE)}
-        heard = max((record.owner_epoch for record in state.log), default=0)
-        if heard < scope.claims and process.cut_at < 0:
-            claim = SentRequest(Record(CLAIM, heard + 1))
-            yield "claims", give_up(process)._replace(phase=CLAIMING, owner_epoch=heard + 1, sent=claim), {}
+        last_epoch = max((record.owner_epoch for record in state.log), default=0)
+        if last_epoch < bounds.claims and process.cut_at < 0:
+            claim = SentRequest(Record(CLAIM, last_epoch + 1))
+            yield (
+                "claims",
+                end_ownership(process)._replace(phase=CLAIMING, owner_epoch=last_epoch + 1, sent=claim),
+                {},
+            )
         if process.phase == SERVING:
-            if process.value < scope.writes:
+            if process.value < bounds.writes:
                 sent = SentRequest(Record(WRITE, epoch, process.value + 1))
                 yield "writes", process._replace(sent=sent), {}
-            if counts[RENEWAL] < scope.renewals:
+            if counts[RENEWAL] < bounds.renewals:
                 yield "renews", process._replace(sent=SentRequest(Record(RENEWAL, epoch))), {}
-        if process.phase == SERVING and counts[RELEASE] < scope.releases:
+        if process.phase == SERVING and counts[RELEASE] < bounds.releases:
             sent = SentRequest(Record(RELEASE, epoch))
             yield "releases", process._replace(phase=RELEASING, sent=sent), {}
 
@@ -263,18 +272,18 @@ class LeaseModel:
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
         """Yield the next step of a request: it is appended to the log, or its response arrives."""
         if sent.offset < 0:
-            landed = sent._replace(offset=state.end)
+            appended = sent._replace(offset=state.end)
             log = (*state.log, sent.record)
-            yield f"lands its {sent.record.kind}", process._replace(sent=landed), {"log": log}
+            yield f"appends its {sent.record.kind}", process._replace(sent=appended), {"log": log}
             return
         age = sent.age if self.rules.lease_from_sending else 0
         if sent.record.kind == CLAIM:
             claimed = process._replace(phase=CLAIMED, claim_offset=sent.offset, age=age, sent=None)
-            yield "hears of its claim", claimed, {}
+            yield "receives the response to its claim", claimed, {}
         elif process.phase == RELEASING or (
             self.rules.success_only_at_expected_offset and sent.offset != process.next_offset
         ):
-            yield "ends", give_up(process), {}
+            yield "ends", end_ownership(process), {}
         else:
             following = process._replace(next_offset=sent.offset + 1, age=age, sent=None)
             if sent.record.kind == RENEWAL:
@@ -289,10 +298,10 @@ class LeaseModel:
 
     def verify_claim(self, state: State, process: Process) -> Process:
         """Return the process after it has read the log: it waits, or it is not the owner."""
-        found = _read_log_again(state.log, state.start, self.lease_ms)
+        found = _read_log_cached(state.log, state.start, self.lease_ms)
         claim = found.claim
         if claim is None or claim.log_offset != process.claim_offset:
-            return give_up(process)
+            return end_ownership(process)
         return process._replace(
             phase=WAITING,
             value=found.value,
@@ -304,8 +313,8 @@ class LeaseModel:
         )
 
     def _wait_ticks(self, claim: AcceptedClaim, process: Process) -> int:
-        """Return the wait in ticks by the coordinator's rule, without its margin: clocks are equal."""
-        rules, tick_s = self.rules, self.scope.tick_ms / 1_000
+        """Return the wait by the coordinator's rule in ticks, without its margin for clock drift."""
+        rules, tick_s = self.rules, self.bounds.tick_ms / 1_000
         wait_ms = max(claim.previous_lease_ms, claim.older_lease_ms)
         if not rules.waits or (not rules.unknown_lease_is_longest and wait_ms > self.lease_ms):
             return 0
@@ -330,15 +339,15 @@ class LeaseModel:
     def _prune_steps(
         self, state: State, process: Process
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
-        found = _read_log_again(state.log, state.start, self.lease_ms)
+        found = _read_log_cached(state.log, state.start, self.lease_ms)
         before = found.write_offset
-        is_proven = process.age < self.scope.lease_ticks and process.value == found.value
+        is_proven = process.age < self.bounds.lease_ticks and process.value == found.value
         if is_proven and before > state.start:
             yield "prunes", process, {"log": state.log[before - state.start :], "start": before}
 
 
-def give_up(process: Process) -> Process:
-    """Return a process without an ownership, which knows its earlier one."""
+def end_ownership(process: Process) -> Process:
+    """Return the process after the end of its ownership, which it remembers."""
     before = process.before
     if process.phase == CLAIMED:
         claim = process.claim_offset, 0, process.claimed
@@ -355,9 +364,9 @@ class ModelCheckResult(NamedTuple):
     trace: list[str] | None
 
 
-def check_model(rules: LeaseRules, scope: CheckBounds) -> ModelCheckResult:
+def check_model(rules: LeaseRules, bounds: CheckBounds) -> ModelCheckResult:
     """Visit all states in breadth-first order; stop at the first unsafe state."""
-    model = LeaseModel(rules, scope)
+    model = LeaseModel(rules, bounds)
     came_from: dict[State, tuple[State, str] | None] = {model.first: None}
     waiting = [model.first]
     for state in waiting:

@@ -1,4 +1,4 @@
-"""Test that a trace is accepted if the model allows each of its events, and refused otherwise."""
+"""Test that `LeaseTrace` refuses events that the model does not allow, and accepts others."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ LEASE_S = 3.0
 
 
 def make_trace() -> LeaseTrace:
-    """Return the trace of an owner that claimed at 0 s, waited for nobody, and wrote at 1 s."""
+    """Return the trace of an owner that claimed an empty log at 0 s and wrote at 1 s."""
     trace = LeaseTrace(LEASE_S, 0.0)
     trace.committed(0.0, CLAIM, 1, 0)
     trace.claimed(0.0, "first", 1, 0, 0.0)
@@ -34,7 +34,7 @@ def write_as_second(trace: LeaseTrace, now_s: float) -> None:
     trace.acknowledged(now_s, "second", WRITE, 5, 6, (now_s, now_s), wait)
 
 
-def test_takeover_after_the_lease_is_a_run_of_the_model() -> None:
+def test_takeover_after_the_lease_is_accepted() -> None:
     trace = make_trace()
     trace.may_answer(3.9, "first", 4)
     add_second_owner(trace)
@@ -43,7 +43,7 @@ def test_takeover_after_the_lease_is_a_run_of_the_model() -> None:
     trace.pruned(4)
 
 
-def test_takeover_after_a_release_does_not_wait() -> None:
+def test_takeover_without_waiting_is_accepted_after_a_release() -> None:
     trace = make_trace()
     trace.resigned(1.5, "first")
     trace.committed(1.6, RELEASE, 1, 4)
@@ -53,49 +53,51 @@ def test_takeover_after_a_release_does_not_wait() -> None:
     trace.may_answer(2.1, "second", 6)
 
 
-def _answers_after_its_lease(trace: LeaseTrace) -> None:
+def _answer_after_the_lease(trace: LeaseTrace) -> None:
     trace.may_answer(4.1, "first", 4)
 
 
-def _serves_during_an_earlier_lease(trace: LeaseTrace) -> None:
+def _serve_during_an_earlier_lease(trace: LeaseTrace) -> None:
     add_second_owner(trace)
     write_as_second(trace, 4.5)
 
 
-def _believes_a_replaced_claim(trace: LeaseTrace) -> None:
+def _verify_a_replaced_claim(trace: LeaseTrace) -> None:
     trace.committed(2.0, CLAIM, 2, 4)
     trace.claimed(2.0, "second", 2, 4, 2.0)
     trace.committed(2.1, CLAIM, 3, 5)
     trace.verified(2.5, "second", 6)
 
 
-def _believes_success_at_another_offset(trace: LeaseTrace) -> None:
+def _acknowledge_at_an_unexpected_offset(trace: LeaseTrace) -> None:
     trace.committed(2.0, RENEWAL, 9, 4)
     trace.committed(2.0, WRITE, 1, 5)
     trace.acknowledged(2.0, "first", WRITE, 5, 6, (2.0, 2.0), 0)
 
 
-def _believes_success_of_what_is_not_committed(trace: LeaseTrace) -> None:
+def _acknowledge_an_uncommitted_append(trace: LeaseTrace) -> None:
     trace.acknowledged(2.0, "first", WRITE, 4, 5, (2.0, 2.0), 0)
 
 
-def _prunes_the_owner_epoch(trace: LeaseTrace) -> None:
+def _prune_the_owner_epoch(trace: LeaseTrace) -> None:
     trace.committed(2.0, WRITE, 1, 4)
     trace.committed(2.0, WRITE, 7, 5)
     trace.pruned(5)
 
 
 @pytest.mark.parametrize(
-    "mistake",
+    "add_wrong_event",
     [
-        _answers_after_its_lease,
-        _serves_during_an_earlier_lease,
-        _believes_a_replaced_claim,
-        _believes_success_at_another_offset,
-        _believes_success_of_what_is_not_committed,
-        _prunes_the_owner_epoch,
+        _answer_after_the_lease,
+        _serve_during_an_earlier_lease,
+        _verify_a_replaced_claim,
+        _acknowledge_at_an_unexpected_offset,
+        _acknowledge_an_uncommitted_append,
+        _prune_the_owner_epoch,
     ],
 )
-def test_event_that_the_model_does_not_allow_is_refused(mistake: Callable[[LeaseTrace], None]) -> None:
+def test_event_that_the_model_does_not_allow_is_refused(
+    add_wrong_event: Callable[[LeaseTrace], None],
+) -> None:
     with pytest.raises(NotInModel):
-        mistake(make_trace())
+        add_wrong_event(make_trace())

@@ -1,1 +1,1 @@
-"""Mutation testing: change the product in one place, and check that a quick test fails (`make mutants`)."""
+"""Mutation testing: change the coordinator in one place, and check that a quick test fails."""

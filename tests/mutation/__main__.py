@@ -4,7 +4,7 @@ pytest collects the quick tests once, without compiled modules. First, each test
 executes are recorded; a recording is used again until the product or the test changes. Then each mutant runs
 in a forked process, with the tests that execute its block, the fastest first, until one fails.
 
-accepted.toml names the survivors that are equivalent to the product, or that a second check makes harmless.
+accepted.toml lists the survivors that do not change the behaviour, or whose defect a second check prevents.
 The command fails if less than 90 % of the other mutants are killed in a package.
 """
 
@@ -40,7 +40,7 @@ PACKAGES = {
         for name in ("batch_overlay", "share_partitions", "states", "state_tasks")
     ),
 }
-# Values of limits are tuned, not tested.
+# These files define limits, whose exact values no test should depend on.
 _NOT_MUTATED = ("limits.py", "sizes.py")
 _TESTS = (
     "tests/unit",
@@ -52,7 +52,7 @@ _TESTS = (
     "tests/limits/test_requests.py",
     "tests/conformance/test_vectors.py",
 )
-# These tests expect that the product is wrong.
+# These tests plant defects themselves.
 _LEFT_OUT = ("--ignore", "tests/simulation/test_mutants.py")
 _QUICK = "not slow and not broker and not e2e and not spark and not browser"
 _KILLED_MIN = 0.9
@@ -95,7 +95,7 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
         mutants = [mutant for path in list_files(package) for mutant in list_mutants(ROOT, path)]
         chosen = random.Random(f"{package} {seed}").sample(mutants, min(size, len(mutants)))
         samples.append([(package, mutant) for mutant in chosen])
-    # One mutant of each package, then the next, so that an interrupted run has results of all.
+    # The packages alternate, so that an interrupted run has results of all packages.
     return [result for row in zip_longest(*samples) for result in row if result is not None]
 
 
@@ -119,8 +119,8 @@ def report(results: list[Result], seed: int) -> None:
         return (mutant.path, mutant.source, mutant.change) in accepted
 
     for package in PACKAGES:
-        of_package = [result for result in results if result.package == package]
-        if not of_package:
+        package_results = [result for result in results if result.package == package]
+        if not package_results:
             continue
         counts = Counter(
             "killed"
@@ -128,12 +128,12 @@ def report(results: list[Result], seed: int) -> None:
             else "accepted"
             if is_accepted(result)
             else "survived"
-            for result in of_package
+            for result in package_results
         )
         score = counts["killed"] / max(1, counts["killed"] + counts["survived"])
         low += [package] if score < _KILLED_MIN else []
         lines.append(
-            f"{package:12}{len(of_package):9}{counts['killed']:8}{counts['accepted']:10}{counts['survived']:10}{score:8.1%}"
+            f"{package:12}{len(package_results):9}{counts['killed']:8}{counts['accepted']:10}{counts['survived']:10}{score:8.1%}"
         )
     for result in results:
         if result.outcome not in ("killed", "timeout") and not is_accepted(result):

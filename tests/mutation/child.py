@@ -18,13 +18,13 @@ class Child:
     """A forked process that calls a function, and exits with the status that the function returns."""
 
     def __init__(self, run: Callable[[], int], folder: Path, cpu_s: float) -> None:
-        """Start it. It may use `cpu_s` of CPU time, and five times as much time on a busy machine."""
+        """Start the process, which may use `cpu_s` seconds of CPU time and five times as much time."""
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "output.txt"
         self._ends_s = time.monotonic() + 5 * cpu_s
         self.pid = os.fork()
         if not self.pid:
-            _run(run, self._output, round(cpu_s))
+            _run_and_exit(run, self._output, round(cpu_s))
 
     def output(self) -> str:
         """Return what the process has printed."""
@@ -42,12 +42,12 @@ class Child:
         return -signal.SIGKILL
 
     def stop(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._kill_group()
         os.waitpid(self.pid, 0)
 
     def _kill_group(self) -> None:
-        """End the processes that the tests have started, too."""
+        """Kill the process, and the processes that its tests have started."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -55,7 +55,7 @@ class Child:
 def run_children(
     starts: Iterable[tuple[Any, Callable[[Path], Child]]], workers: int, folder: Path
 ) -> Iterator[tuple[Any, int, str]]:
-    """Run children, `workers` at a time. Yield the name, the status and the output of each that ends."""
+    """Run children, `workers` at a time; yield the name, the status and the output of each when it ends."""
     waiting = iter(starts)
     running: dict[int, tuple[Any, Child]] = {}
     try:
@@ -76,7 +76,7 @@ def run_children(
             child.stop()
 
 
-def _run(run: Callable[[], int], output: Path, cpu_s: int) -> None:
+def _run_and_exit(run: Callable[[], int], output: Path, cpu_s: int) -> None:
     status = 70
     try:
         os.setpgid(0, 0)

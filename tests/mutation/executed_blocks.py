@@ -1,7 +1,7 @@
-"""Record which blocks of the product a test executes, by a marker that is compiled into each block.
+"""Record which blocks of the coordinator a test executes, by a marker that is compiled into each block.
 
-A block is a sequence of statements of a function that are executed together, up to the next statement that
-contains others. A tracer calls a function for each line; a marker only stores a byte.
+A block is a sequence of statements of a function that are executed together, up to the next compound
+statement. A marker only stores a byte, so it is faster than a tracer.
 """
 
 import ast
@@ -17,7 +17,7 @@ _MARKS = "__executed_blocks__"
 
 
 class ExecutedBlocks:
-    """The blocks of some files, which are numbered through, and those that were executed."""
+    """The numbered blocks of some files, and those that were executed."""
 
     def __init__(self, root: Path, paths: Iterable[str]) -> None:
         # The number of the block by path and line of a statement.
@@ -36,7 +36,7 @@ class ExecutedBlocks:
         setattr(builtins, _MARKS, self._marks)
         replace_code(lambda path: compile(tree, path, "exec") if (tree := self._trees.get(path)) else None)
 
-    def take(self) -> set[int]:
+    def take_executed(self) -> set[int]:
         """Return the blocks that were executed since the last call."""
         executed = {match.start() for match in re.finditer(b"\1", self._marks)}
         self._marks[:] = bytes(self._count)
@@ -70,11 +70,11 @@ class ExecutedBlocks:
         return ast.parse(f"{_MARKS}[{self._count - 1}] = 1").body[0]
 
 
-def replace_code(code_of: Any) -> None:
-    """Let imports use the code that `code_of` returns for a path, unless it returns None."""
+def replace_code(find_code: Any) -> None:
+    """Let imports use the code that `find_code` returns for a path, unless it returns None."""
     get_code = SourceFileLoader.get_code
 
     def get_replaced_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
-        return code_of(self.path) or get_code(self, fullname)
+        return find_code(self.path) or get_code(self, fullname)
 
     SourceFileLoader.get_code = get_replaced_code  # type: ignore[method-assign]

@@ -10,20 +10,20 @@ from types import CodeType, FunctionType
 
 from tests.mutation.mutants import Mutant, compile_mutant
 
-# The name and the first line of a function.
-Place = tuple[str, int]
+# The qualified name and the first line of a function.
+FunctionId = tuple[str, int]
 
 
 class ImportedFunctions:
-    """All functions that exist after the import of the product and of the tests."""
+    """All functions that exist after the import of the coordinator and of the tests."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._functions: dict[tuple[str, Place], list[FunctionType]] = defaultdict(list)
+        self._functions: dict[tuple[str, FunctionId], list[FunctionType]] = defaultdict(list)
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 code = each.__code__
-                self._functions[code.co_filename, _place(code)].append(each)
+                self._functions[code.co_filename, _function_id(code)].append(each)
 
     def find_replacements(self, mutant: Mutant) -> list[tuple[FunctionType, CodeType]]:
         """Return the functions that the mutant changes, with their new code.
@@ -33,7 +33,7 @@ class ImportedFunctions:
         """
         path = str(self._root / mutant.path)
         original = _compile_original(self._root / mutant.path)
-        changed = _codes_by_place(compile_mutant(self._root, mutant))
+        changed = _codes_by_function(compile_mutant(self._root, mutant))
         changed = {place: codes for place, codes in changed.items() if codes != original.get(place)}
         found: list[tuple[FunctionType, CodeType]] = []
         for place, codes in changed.items():
@@ -50,22 +50,22 @@ class ImportedFunctions:
 
 
 @cache
-def _compile_original(path: Path) -> dict[Place, list[CodeType]]:
-    return _codes_by_place(compile(ast.parse(path.read_text("utf-8")), str(path), "exec"))
+def _compile_original(path: Path) -> dict[FunctionId, list[CodeType]]:
+    return _codes_by_function(compile(ast.parse(path.read_text("utf-8")), str(path), "exec"))
 
 
-def _codes_by_place(module: CodeType) -> dict[Place, list[CodeType]]:
+def _codes_by_function(module: CodeType) -> dict[FunctionId, list[CodeType]]:
     """Return the code of all functions, without that of classes."""
-    codes: dict[Place, list[CodeType]] = defaultdict(list)
+    codes: dict[FunctionId, list[CodeType]] = defaultdict(list)
     waiting = [module]
     while waiting:
         for code in waiting.pop().co_consts:
             if isinstance(code, CodeType):
                 waiting.append(code)
                 if code.co_flags & inspect.CO_OPTIMIZED:
-                    codes[_place(code)].append(code)
+                    codes[_function_id(code)].append(code)
     return codes
 
 
-def _place(code: CodeType) -> Place:
+def _function_id(code: CodeType) -> FunctionId:
     return code.co_qualname, code.co_firstlineno

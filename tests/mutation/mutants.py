@@ -36,13 +36,13 @@ _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.RShift: ast.LShift,
 }
 _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# A greater value that is computed when the module is imported is a limit, and is tuned.
+# A greater integer at module level is a limit, whose exact value no test should depend on.
 _NOT_TUNED_MAX = 255
 _LOGGERS = ("_logger", "logger")
 
 
 class Mutant(NamedTuple):
-    """One change of a file. `number` is its place among the changes of the file."""
+    """One change of a file. `number` is its index among the changes of the file."""
 
     path: str
     number: int
@@ -75,17 +75,17 @@ def list_mutants(root: Path, path: str) -> list[Mutant]:
             change.text,
             lines[change.line - 1].strip(),
         )
-        for number, change in enumerate(_Changes(ast.parse(text)).found)
+        for number, change in enumerate(_ChangeCollector(ast.parse(text)).found)
     ]
 
 
 def compile_mutant(root: Path, mutant: Mutant) -> CodeType:
     tree = ast.parse((root / mutant.path).read_text("utf-8"))
-    _Changes(tree).found[mutant.number].apply()
+    _ChangeCollector(tree).found[mutant.number].apply()
     return compile(ast.fix_missing_locations(tree), str(root / mutant.path), "exec")
 
 
-class _Changes:
+class _ChangeCollector:
     """The possible changes of a syntax tree, in a fixed order."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -104,7 +104,7 @@ class _Changes:
         is_tuned = (
             isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > _NOT_TUNED_MAX
         )
-        for text, apply in () if is_tuned and not self._functions else _changes_of(node):
+        for text, apply in () if is_tuned and not self._functions else _list_changes(node):
             line = getattr(node, "lineno", self._statement.lineno)
             self.found.append(_Change(line, self._statement, not self._functions, text, apply))
         for field, value in ast.iter_fields(node):
@@ -123,12 +123,14 @@ class _Changes:
         self._statement = outer
 
     def _visit_statement(self, body: list[ast.stmt], place: int, statement: ast.stmt) -> None:
-        if (text := _removal_of(statement)) and not _is_excluded(statement):
+        if (text := _describe_removal(statement)) and not _is_excluded(statement):
 
-            def apply() -> None:
+            def remove_statement() -> None:
                 body[place] = ast.copy_location(ast.Pass(), statement)
 
-            self.found.append(_Change(statement.lineno, statement, not self._functions, text, apply))
+            self.found.append(
+                _Change(statement.lineno, statement, not self._functions, text, remove_statement)
+            )
 
 
 def _is_excluded(node: ast.AST) -> bool:
@@ -145,7 +147,7 @@ def _is_excluded(node: ast.AST) -> bool:
     return name[0].rpartition(".")[2] in _LOGGERS or name[2] == "TypeVar" or name[2].startswith("_log_")
 
 
-def _removal_of(statement: ast.stmt) -> str:
+def _describe_removal(statement: ast.stmt) -> str:
     """Return a description of the removal of a statement, or an empty string if it is not removed."""
     if isinstance(statement, ast.Expr):
         value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
@@ -160,22 +162,22 @@ def _removal_of(statement: ast.stmt) -> str:
     return f"remove the {names[type(statement)]}" if type(statement) in names else ""
 
 
-def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
+def _list_changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
     match node:
         case ast.Compare():
             for place, operator in enumerate(node.ops):
                 if new := _OPERATORS.get(type(operator)):
                     yield (
-                        _replaced(operator, new),
+                        _describe_replacement(operator, new),
                         lambda place=place, new=new: node.ops.__setitem__(place, new()),
                     )
         case ast.BoolOp() | ast.AugAssign():
             if new := _OPERATORS.get(type(node.op)):
-                yield _replaced(node.op, new), lambda: setattr(node, "op", new())
+                yield _describe_replacement(node.op, new), lambda: setattr(node, "op", new())
         case ast.BinOp():
             texts = any(_is_text(side) for side in (node.left, node.right))
             if not texts and (new := _OPERATORS.get(type(node.op))):
-                yield _replaced(node.op, new), lambda: setattr(node, "op", new())
+                yield _describe_replacement(node.op, new), lambda: setattr(node, "op", new())
         case ast.UnaryOp(op=ast.Not()):
             # `not x` becomes `not not x`, the truth value of x.
             yield "remove not", lambda: setattr(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
@@ -196,5 +198,5 @@ def _is_text(node: ast.expr) -> bool:
     )
 
 
-def _replaced(operator: ast.AST, new: type[ast.AST]) -> str:
+def _describe_replacement(operator: ast.AST, new: type[ast.AST]) -> str:
     return f"{type(operator).__name__} to {new.__name__}"

@@ -1,7 +1,7 @@
-"""Record the executed blocks of all tests, and test mutants, in processes that have imported everything.
+"""Record the blocks that each test executes, and run the tests of mutants, in forked processes.
 
-pytest imports and collects the tests once. After that, each test file is recorded in a forked process, and
-each mutant is tested in another one.
+pytest imports and collects the tests once. Then each test file is recorded in a forked process, and each
+mutant is tested in another one.
 """
 
 import gc
@@ -31,7 +31,7 @@ OPTIONS = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "-p", "tests.mut
 OPTIONS += ("--timeout", "60", "--hypothesis-profile", PROFILE)
 # Hypothesis is already imported.
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-# Bounds of what runs for a mutant, so that survivors do not take most of the time. The times are CPU times.
+# Limits of the tests of a mutant, in numbers and CPU seconds, so that survivors do not take most of the time.
 _TESTS_MAX = 300
 _TESTS_S_MAX = 20.0
 _RECORDING_S_MAX = 400
@@ -52,10 +52,10 @@ class MutationSession:
         self._sample = sample
         self._blocks = blocks
         self._workers = workers
-        # What the test that runs in this process did.
+        # The failed test, if any, and the CPU time of the test that runs in this process.
         self._failed = ""
         self._duration_s = 0.0
-        # What the recording has found. `_imported` has the blocks that run when the tests are imported.
+        # The results of the recording. `_imported` has the blocks that the import of the tests executes.
         self._items: dict[str, pytest.Item] = {}
         self._imported: set[int] = set()
         self._durations_s: dict[str, float] = {}
@@ -66,12 +66,12 @@ class MutationSession:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         self._items = {item.nodeid: item for item in session.items}
-        self._imported = self._blocks.take()
+        self._imported = self._blocks.take_executed()
         functions = ImportedFunctions(ROOT)
         gc.collect()
         gc.freeze()
         began_s = time.monotonic()
-        self._record()
+        self._record_test_files()
         print(f"recorded {len(self._durations_s)} tests in {time.monotonic() - began_s:.0f} s", flush=True)
         for (package, mutant), status, output in run_children(
             self._start_mutants(functions), self._workers, BUILD
@@ -86,7 +86,7 @@ class MutationSession:
         if report.failed:
             self._failed = report.nodeid
 
-    def _record(self) -> None:
+    def _record_test_files(self) -> None:
         """Record all test files whose recording is not stored."""
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in self._items.values():
@@ -110,7 +110,7 @@ class MutationSession:
         for path, status, output in run_children(starts, self._workers, BUILD):
             if status:
                 print(
-                    f"{path.relative_to(ROOT)} is left out: it fails without a mutant.\n{output[-2000:]}",
+                    f"{path.relative_to(ROOT)} is not used: it fails without a mutant.\n{output[-2000:]}",
                     flush=True,
                 )
         for file in stored.values():
@@ -122,15 +122,15 @@ class MutationSession:
     def _record_file(self, items: list[pytest.Item], file: Path) -> int:
         recorded = {}
         for item, following in pairwise([*items, None]):
-            self._run(item, following)
+            self._run_test(item, following)
             if self._failed:
                 print(f"\nFAILED {self._failed}")
                 return 1
-            recorded[item.nodeid] = self._duration_s, sorted(self._blocks.take())
+            recorded[item.nodeid] = self._duration_s, sorted(self._blocks.take_executed())
         file.write_text(json.dumps(recorded))
         return 0
 
-    def _run(self, item: pytest.Item, following: pytest.Item | None) -> None:
+    def _run_test(self, item: pytest.Item, following: pytest.Item | None) -> None:
         # CPU time hardly depends on other processes.
         began_s = time.process_time()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -193,7 +193,7 @@ class MutationSession:
             item = self._items[test]
             # A mutant that waits for ever is detected by the timeout of the test.
             item.add_marker(pytest.mark.timeout(20 + 20 * self._durations_s[test]), append=False)
-            self._run(item, self._items[following] if following else None)
+            self._run_test(item, self._items[following] if following else None)
             if self._failed:
                 print(f"\nFAILED {self._failed}")
                 return 1

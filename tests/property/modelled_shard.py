@@ -18,7 +18,7 @@ from tests.builders import (
 )
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from tests.simulation.model import State, answer_fields, apply_operation
-from tests.simulation.parts import DeletePart, SummaryPart
+from tests.simulation.rpc_parts import DeletePart, SummaryPart
 
 
 class ModelledShard:

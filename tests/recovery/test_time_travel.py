@@ -20,8 +20,8 @@ from tests.benchmarks.archives import (
     DAYS,
     RECORDS_A_DAY,
     SettableClock,
-    bytes_read,
-    stored_bytes,
+    measure_bytes_read,
+    sum_file_sizes,
     write_archive_of_a_year,
     write_day,
 )
@@ -51,15 +51,15 @@ def test_old_state_is_read_from_two_percent_of_a_year(
     source = ArchiveSource(str(archive_of_a_year))
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - days_ago) * DAY_MS - DAY_MS // 2)
     found = rebuild(LOCAL, source, cut=cut)
-    used = bytes_read(lambda: rebuild(LOCAL, source, cut=cut))
-    assert 0 < used <= TRAVEL_PART_MAX * stored_bytes(archive_of_a_year)
+    used = measure_bytes_read(lambda: rebuild(LOCAL, source, cut=cut))
+    assert 0 < used <= TRAVEL_PART_MAX * sum_file_sizes(archive_of_a_year)
     assert (
         found.manifest["totals"]["records"]
         == (DAYS - days_ago) * RECORDS_A_DAY - RECORDS_A_DAY // 2 + BATCH_RECORDS
     )
     plain = copy_without_checkpoints(archive_of_a_year, tmp_path / "plain")
     assert found.states.equals(rebuild(LOCAL, plain, cut=cut).states)
-    assert bytes_read(lambda: rebuild(LOCAL, plain, cut=cut)) > 10 * used
+    assert measure_bytes_read(lambda: rebuild(LOCAL, plain, cut=cut)) > 10 * used
 
 
 @pytest.mark.slow
@@ -73,12 +73,12 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(
         ArchiveSource(str(folder)),
     )
     now_ms = BEGAN_MS + DAYS * DAY_MS
-    before = stored_bytes(folder)
+    before = sum_file_sizes(folder)
     removed = remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
     # The snapshots of the first kept day are in the last removed commit but one.
     assert removed == (DAYS - kept_days - 1) * RECORDS_A_DAY
     assert remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms) == 0
-    assert stored_bytes(folder) < 0.12 * before
+    assert sum_file_sizes(folder) < 0.12 * before
     assert len(list((folder / FILES).iterdir())) == kept_days + 1
     assert len(read_commits(open_folder(folder))) == kept_days + 1
     first = (DAYS - kept_days) * RECORDS_A_DAY

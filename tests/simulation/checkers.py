@@ -1,8 +1,7 @@
 """Check a history for violated guarantees, without knowledge of the coordinator's implementation.
 
-`linearize` has the strict checker, which implies most of these checks. The checkers here test single
-guarantees. The errors of these checkers are easier to read, and do not depend on `model`, which could be
-wrong.
+`linearize` has the linearizability checker, which implies most of these checks. The checkers here test single
+guarantees: their errors are easier to read, and they do not depend on `model`, which could be wrong.
 """
 
 from itertools import pairwise
@@ -27,14 +26,15 @@ from tests.simulation.model import Progress, offset_progress
 def permit_stale_reads(history: History, age_s: float) -> None:
     """Permit reads to return a state that was current up to `age_s` seconds before the request.
 
-    The function changes the start times of reads in the history, so all other checkers accept such reads.
+    The function moves the start times of reads and refused operations in the history back by `age_s`, so that
+    all checkers accept such responses.
     """
     if not age_s:
         return
     for op in history.ops:
         if op.kind in (READ, SUMMARY) or (op.known and not op.accepted):
             op.invoked = (op.invoked[0] - age_s, op.invoked[1])
-            # Operations of one client take effect in order. An own client name lets this read come earlier.
+            # Operations with the same client name take effect in order, so the read gets another name.
             op.client = f"{op.client}, {op.number}"
 
 
@@ -108,7 +108,7 @@ def _reset_may_be_between(reset: Operation, earlier: Operation, later: Operation
 
 
 def check_refused_writes_are_invisible(history: History, start_state: StartState = lambda key: None) -> None:
-    """Check that no read returns a refused write. The unique delivery count identifies the write."""
+    """Check that no read returns a refused write, which its unique delivery count identifies."""
     for key, ops in history.operations_by_key():
         refused: dict[int, Operation] = {}
         for op in ops:
@@ -132,15 +132,12 @@ def check_refused_writes_are_invisible(history: History, start_state: StartState
 
 
 def check_epochs_never_decrease(history: History) -> None:
-    """Check that no lower epoch is accepted or returned after a higher epoch, except after a deletion.
-
-    Reads, summaries, writes and initializations have state epochs; reads and writes have leader epochs.
-    """
+    """Check that no lower epoch is accepted or returned after a higher epoch, except after a deletion."""
     for key, ops in history.operations_by_key():
         deletions = [op for op in ops if op.kind == DELETE and _may_take_effect(op)]
-        for name, epochs_of in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
+        for name, read_epochs in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
             ops_with_epochs = [
-                (op, epochs) for op in ops if op.accepted and (epochs := epochs_of(op)) is not None
+                (op, epochs) for op in ops if op.accepted and (epochs := read_epochs(op)) is not None
             ]
             for earlier, (lowest, _) in ops_with_epochs:
                 for later, (_, highest) in ops_with_epochs:
@@ -167,6 +164,7 @@ def _state_epochs(op: Operation) -> tuple[int, int] | None:
 
 
 def _leader_epochs(op: Operation) -> tuple[int, int] | None:
+    """Return the minimum leader epoch after an operation, and the maximum one at its acceptance."""
     if op.kind == READ:
         epochs = [part.leader_epoch for part in op.parts]
         return max(epochs), min(epochs)
@@ -195,7 +193,7 @@ def check_start_offset_never_decreases(history: History) -> None:
 def check_history(
     history: History, topic_known: TopicKnown = lambda key: True, start_state: StartState = lambda key: None
 ) -> int:
-    """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
+    """Run all checkers; return for how many share-partitions the linearizability checker gave up."""
     check_state_batches_are_well_formed(history)
     check_acknowledged_writes_are_durable(history)
     check_refused_writes_are_invisible(history, start_state)

@@ -1,12 +1,13 @@
-"""Clients of the coordinator: a connection that checks responses, and a broker's persister that uses it.
+"""Send requests to coordinators as the persister of a broker does, and check the protocol of the responses.
 
-A `Peer` is one connection. A peer checks the rules of the protocol: responses come in request order, exactly
-once, and with the correct correlation id. Each response has exactly one result for each requested
-share-partition, in the order of the request.
+A `CoordinatorConnection` checks that responses come in the order of the requests, exactly once, and with the
+correct correlation id. Each response must have exactly one result for each requested share-partition, in the
+order of the request.
 
-A `Broker` behaves like Kafka's PersisterStateManager. A broker has one connection for each node id, with one
-request at a time. Waiting calls of the same kind and group are sent as one request, so a share-partition may
-occur more than once. Calls without a response are retried after a doubling pause.
+A `Broker` behaves like Kafka's PersisterStateManager. It has one connection for each node id, with one
+request at a time. Calls that wait for the connection and have the same API and group are sent as one request,
+so a request may name a share-partition more than once. A call without a response is retried after a pause,
+which doubles each time.
 """
 
 import asyncio
@@ -26,12 +27,12 @@ from protocol.state_records import SharePartitionKey
 from tests.simulation.history import History, Operation, Violation
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import ClientEnd, Network
-from tests.simulation.parts import RPCS
+from tests.simulation.rpc_parts import RPCS
 
 REQUEST_TIMEOUT_S = 30.0
 _SIZE = Struct(">i")
 
-# Share-partitions with the part of the request for each.
+# Share-partitions, each with its entry in the request.
 RequestedParts = Sequence[tuple[SharePartitionKey, Any]]
 
 
@@ -45,11 +46,11 @@ class _PendingRequest(NamedTuple):
     future: asyncio.Future[Any]
 
 
-class Peer:
+class CoordinatorConnection:
     """One connection to the coordinator."""
 
     def __init__(self, name: str, end: ClientEnd, clients: "Clients") -> None:
-        # Connections have unique names, because operations of one connection take effect in order.
+        # The history identifies a connection by its name: operations of one connection take effect in order.
         self.name = f"{name} #{end.number}"
         # The node id of the coordinator at the other end, or None if clients need not know it.
         self.node: int | None = None
@@ -64,8 +65,8 @@ class Peer:
         end.on_lost = self._fail_outstanding
 
     @property
-    def lost(self) -> bool:
-        """Whether the connection is lost, so that no request can be sent any more."""
+    def is_lost(self) -> bool:
+        """Whether the connection is closed or lost, so that no request can be sent any more."""
         return self.end.closed
 
     @property
@@ -81,7 +82,7 @@ class Peer:
         )
         frame = request_header.encode(header, 2) + api.encode_request(request, version)
         future: asyncio.Future[Any] = self._clients.loop.create_future()
-        if self.lost:
+        if self.is_lost:
             future.set_exception(ConnectionLost(self.name))
             return future
 
@@ -120,8 +121,8 @@ class Peer:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 response = await self.send(api.module, version, request)
         except (ConnectionLost, TimeoutError) as error:
-            waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
-            if waited_in_vain and self._clients.answers_in_time and self.pending_count == 1:
+            timed_out_without_fault = isinstance(error, TimeoutError) and self.end.is_unaffected_by_faults
+            if timed_out_without_fault and self._clients.answers_in_time and self.pending_count == 1:
                 self._report(Violation(f"no fault delays the response, but none arrived: {[*ops.values()]}"))
             self.close()
             return list(ops.values())
@@ -131,15 +132,15 @@ class Peer:
     def _record_results(self, kind: str, ops: dict[SharePartitionKey, Operation], response: Any) -> None:
         now_s = self._clients.loop.time()
         group_id = next(iter(ops)).group_id
-        future = [
+        received = [
             SharePartitionKey(group_id, topic.topic_id, result.partition)
             for topic in response.results
             for result in topic.partitions
         ]
-        # Share-partitions of one topic are adjacent, and topics are in the order of their first mention.
+        # A response groups the share-partitions by topic, in the order in which the request names the topics.
         topic_ids = list(dict.fromkeys(key.topic_id for key in ops))
         expected = sorted(ops, key=lambda key: topic_ids.index(key.topic_id))
-        if future != expected:
+        if received != expected:
             self._report(Violation(f"{self.name} sent {kind} for {expected}, but received {response}"))
             return
         for topic in response.results:
@@ -188,17 +189,17 @@ class Peer:
 
 @dataclass
 class Clients:
-    """The shared state of all clients: how to connect, and where to record operations."""
+    """What all clients share: the addresses, the network and the history."""
 
     network: Network
     addresses: Sequence[HostPort]
     history: History
     report: Callable[[Violation], None]
     state_partitions: int
-    # The clients use `node_ids` node ids of the coordinators, from this one on.
+    # Clients use `node_ids` node ids for the coordinators: `node_id_first` and the following ones.
     node_id_first: int
     node_ids: int
-    # Whether every request on a sound connection must be answered before the timeout.
+    # Whether clients get each response before their timeout if no fault affects the connection.
     answers_in_time: bool = False
 
     @property
@@ -207,66 +208,68 @@ class Clients:
         return self.network.loop
 
     @property
-    def bootstrap(self) -> str:
-        """The addresses of all coordinators, as a setting."""
+    def bootstrap_servers(self) -> str:
+        """The addresses of all coordinators, as in bootstrap.servers."""
         return ",".join(map(str, self.addresses))
 
     def address(self, node: int | None) -> HostPort:
-        """Return the address of a node, or of any node if `node` is None."""
+        """Return the address of a node id, or of any coordinator if `node` is None."""
         return self.addresses[0]
 
-    async def connect(self, name: str, node: int | None = None) -> Peer:
+    async def connect(self, name: str, node: int | None = None) -> CoordinatorConnection:
         """Open a connection to a node, or to any. Raises ConnectionLost if that fails."""
         try:
             async with asyncio.timeout(10.0):
                 end = await self.network.connect(*self.address(node))
         except (ConnectionRefusedError, TimeoutError):
             raise ConnectionLost(name) from None
-        return Peer(name, end, self)
+        return CoordinatorConnection(name, end, self)
 
-    def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
-        """Return the index of the node id that client `who` believes to coordinate a share-partition."""
+    def assumed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
+        """Return the index of the node id to which a client sends requests for a share-partition."""
         return state_partition(key, self.state_partitions) % self.node_ids
 
     def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
-        """Record that client `who` did not learn the outcome of an operation."""
+        """Called when the outcome of an operation is unknown to the client."""
 
-    def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
-        """Return the share-partitions that may be requested on a connection (never empty)."""
+    def reachable_keys(
+        self, peer: CoordinatorConnection, keys: Sequence[SharePartitionKey]
+    ) -> Sequence[SharePartitionKey]:
+        """Return those of `keys` to request on a connection; at least one."""
         return keys
 
     def coordinating_node(self, key: SharePartitionKey) -> int | None:
-        """Return the node that coordinates a share-partition, or None if every node accepts requests."""
+        """Return the node that owns the shard of a share-partition, or None if any node may be used."""
         return None
 
-    async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
+    async def check_find_coordinator(self, peer: CoordinatorConnection, key: SharePartitionKey) -> None:
         """Send FindCoordinator for a share-partition, and check the response. Raises ConnectionLost."""
         response = await self.find_coordinator(peer, key)
         expected = find_api.Coordinator(
-            str(key), self.node_id_first + self.believed_node(key), *self.addresses[0], error_message=""
+            str(key), self.node_id_first + self.assumed_node(key), *self.addresses[0], error_message=""
         )
         if response.coordinators != [expected]:
             self.report(Violation(f"FindCoordinator returned {response}, expected {expected}"))
 
-    async def find_coordinator(self, peer: Peer, key: SharePartitionKey) -> Any:
-        """Send FindCoordinator for a share-partition. Raises ConnectionLost."""
+    async def find_coordinator(self, peer: CoordinatorConnection, key: SharePartitionKey) -> Any:
+        """Send FindCoordinator for a share-partition; return the response. Raises ConnectionLost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with ConnectionTimeout(peer):
+        async with ClosingTimeout(peer):
             return await peer.send(find_api, 6, request)
 
-    async def send_api_versions(self, peer: Peer) -> None:
+    async def send_api_versions(self, peer: CoordinatorConnection) -> None:
         """Send ApiVersions, as Kafka does first on each connection. Raises ConnectionLost."""
-        async with ConnectionTimeout(peer):
+        async with ClosingTimeout(peer):
             response = await peer.send(versions_api, 3, versions_api.ApiVersionsRequest("x", "1"))
         if response.error_code or len(response.api_keys) != 7:
             self.report(Violation(f"{peer.name} received an unexpected ApiVersions response: {response}"))
 
 
-class ConnectionTimeout:
-    """Close a connection after a timeout, and raise ConnectionLost."""
+class ClosingTimeout:
+    """Context manager that closes a connection after REQUEST_TIMEOUT_S and raises ConnectionLost."""
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self, peer: CoordinatorConnection) -> None:
+        self._connection = peer
         self._timeout = asyncio.timeout(REQUEST_TIMEOUT_S)
 
     async def __aenter__(self) -> None:
@@ -276,24 +279,24 @@ class ConnectionTimeout:
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
-            self._peer.close()
-            raise ConnectionLost(self._peer.name) from None
+            self._connection.close()
+            raise ConnectionLost(self._connection.name) from None
 
 
 class Broker:
-    """A broker's persister. Runs until its task is cancelled."""
+    """The persister of a broker, with one connection for each node id."""
 
     def __init__(self, name: str, clients: Clients, rng: Random, *, look_up_rate: float) -> None:
         self.name = name
         self._clients = clients
         self._rng = rng
         self._look_up_rate = look_up_rate
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, CoordinatorConnection] = {}
         self._waiting: dict[int, list[tuple[str, SharePartitionKey, Any, asyncio.Future[Operation]]]] = {}
         self._sending: dict[int, asyncio.Task[None]] = {}
 
     async def call(self, kind: str, key: SharePartitionKey, part: Any, *, attempts: int = 5) -> Operation:
-        """Retry until the outcome is known, at most `attempts` times; return the last operation."""
+        """Send an operation until its outcome is known, at most `attempts` times; return the last one."""
         pause_s = 1.0
         while True:
             op = await self._submit(kind, key, part)
@@ -307,7 +310,7 @@ class Broker:
             pause_s = min(2 * pause_s, 30.0)
 
     def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Operation]:
-        node = self._clients.believed_node(key, self.name)
+        node = self._clients.assumed_node(key, self.name)
         future: asyncio.Future[Operation] = self._clients.loop.create_future()
         self._waiting.setdefault(node, []).append((kind, key, part, future))
         if node not in self._sending:
@@ -315,7 +318,7 @@ class Broker:
         return future
 
     async def _send_waiting(self, node: int) -> None:
-        """Send the waiting calls for a node, one request after the other."""
+        """Send the waiting calls for a node, one request at a time, until none waits."""
         while waiting := self._waiting.get(node):
             kind, group_id = waiting[0][0], waiting[0][1].group_id
             calls = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
@@ -324,9 +327,9 @@ class Broker:
             ]
             ops: dict[SharePartitionKey, Operation] = {}
             try:
-                peer = await self._peer(node)
+                peer = await self._connection_to(node)
                 if self._rng.random() < self._look_up_rate:
-                    await self._clients.look_up(peer, calls[0][1])
+                    await self._clients.check_find_coordinator(peer, calls[0][1])
                 requested = [(key, part) for _, key, part, _ in calls]
                 ops = {op.key: op for op in await peer.send_state_request(kind, requested)}
             except ConnectionLost:
@@ -338,9 +341,9 @@ class Broker:
                 await asyncio.sleep(0.05)
         del self._sending[node]
 
-    async def _peer(self, node: int) -> Peer:
+    async def _connection_to(self, node: int) -> CoordinatorConnection:
         peer = self._peers.get(node)
-        if peer is None or peer.lost:
+        if peer is None or peer.is_lost:
             peer = await self._clients.connect(f"{self.name}/{node}", node)
             self._peers[node] = peer
             await self._clients.send_api_versions(peer)

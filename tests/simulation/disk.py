@@ -1,11 +1,13 @@
-"""Simulate a disk on virtual time that loses, tears and fails writes, as a seed determines.
+"""Simulate a disk on virtual time that loses and tears writes and fails operations, as a seed determines.
 
-Possible faults: a write stops in the middle (no space, or an I/O error). If a sync fails, some dirty sectors
-are durable, and the operating system never writes the others, though reads still return them. A file cannot
-be created, read or removed. Writes and syncs take time. If the process dies, a prefix of the write in
-progress remains. If the power fails, any subset of the unsynced sectors remains. `flip_bit` and `zero_out`
-damage durable data. Impossible: synced bytes change without `flip_bit` or `zero_out`, or a durable file
-disappears.
+* A write may stop in the middle, because of an I/O error.
+* If a sync fails, some unsynced sectors are durable. The operating system never writes the others, although
+  reads still return them.
+* A file may fail to be created, read, replaced or removed.
+* Writes and syncs take time.
+* If the process dies, a prefix of the write in progress remains.
+* If the power fails, a random subset of the unsynced sectors remains.
+* `flip_bit` and `write_zeros` damage durable data. Otherwise synced bytes never change.
 """
 
 import asyncio
@@ -38,7 +40,7 @@ class DiskFaults:
 
 
 class SimFile:
-    """One file: the content that reads return, the durable content, and the dirty sectors."""
+    """A file: the content that reads return (`shown`), the durable content, and the unsynced sectors."""
 
     def __init__(self, size: int) -> None:
         self.shown = bytearray(size)
@@ -55,12 +57,11 @@ class SimFile:
         self.dirty.update(range(position // SECTOR_BYTES, -(-end // SECTOR_BYTES)))
 
     def make_sector_durable(self, sector: int) -> None:
-        """Make a sector durable."""
         begin = sector * SECTOR_BYTES
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
 
     def sync(self, is_kept: Callable[[int], bool]) -> None:
-        """Mark all sectors as clean; the dirty sectors for which `kept` returns True become durable."""
+        """Make the unsynced sectors durable for which `is_kept` returns True; mark all sectors as synced."""
         for sector in sorted(self.dirty):
             if is_kept(sector):
                 self.make_sector_durable(sector)
@@ -77,18 +78,18 @@ class _PendingWrite:
 
 
 class SimStorage:
-    """The files of one directory, which outlive processes.  `disk()` is the view of a new process."""
+    """The files of one directory, which outlive processes."""
 
     def __init__(self, rng: Random, faults: DiskFaults | None = None) -> None:
         self.rng = rng
         self.faults = faults if faults is not None else DiskFaults()
         self.files: dict[str, SimFile] = {}
-        # Names of operations ("write", "sync", ...). Each fails once, in this order, regardless of the rates.
+        # The operations ("write", "sync", ...) that fail next, once each and in this order.
         self.next_faults: list[str] = []
         self._holder: SimDisk | None = None
 
     def disk(self) -> "SimDisk":
-        """Return a disk for one process."""
+        """Return the disk of a new process."""
         return SimDisk(self)
 
     def kill(self) -> None:
@@ -97,7 +98,7 @@ class SimStorage:
             self._holder.kill_process()
 
     def cut_power(self) -> None:
-        """Kill the process and discard non-durable data, except for a random subset of the sectors."""
+        """Kill the process; make a random subset of the unsynced sectors durable, and discard the others."""
         self.kill()
         for file in self.files.values():
             file.sync(lambda sector: self.rng.random() < 0.5)
@@ -109,14 +110,14 @@ class SimStorage:
         file.durable[position] ^= 1 << self.rng.randrange(8)
         file.shown[position] = file.durable[position]
 
-    def zero_out(self, name: str, position: int, size: int) -> None:
+    def write_zeros(self, name: str, position: int, size: int) -> None:
         """Write zeros to a byte range of a file, as if the disk had lost a write."""
         file = self.files[name]
         file.durable[position : position + size] = bytes(size)
         file.shown[position : position + size] = bytes(size)
 
     def draw_failure(self, operation: str) -> bool:
-        """Decide whether an operation fails."""
+        """Return whether the next operation of this name fails."""
         if self.next_faults and self.next_faults[0] == operation:
             del self.next_faults[0]
             return True
@@ -124,7 +125,7 @@ class SimStorage:
         return rate > 0 and self.rng.random() < rate
 
     def delay_s(self, mean_s: float) -> float:
-        """Draw the duration of an operation, in seconds."""
+        """Return a random duration of an operation, in seconds."""
         faults = self.faults
         if faults.stall_rate and self.rng.random() < faults.stall_rate:
             mean_s += faults.stall_s
@@ -149,7 +150,7 @@ class SimStorage:
 
 
 class SimDisk:
-    """A `Disk` for one process.  After the death of the process, pending operations never complete."""
+    """A `Disk` of one process. When the process is killed, pending operations never complete."""
 
     def __init__(self, storage: SimStorage) -> None:
         self._storage = storage
@@ -180,36 +181,36 @@ class SimDisk:
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
-        return len(self._file(name).shown)
+        return len(self._existing_file(name).shown)
 
     def describe(self, name: str) -> str:
-        """Return the name of the file for messages."""
+        """Return the name of the file for error messages."""
         return f"simulated/{name}"
 
     async def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes of a file, including bytes that are not durable."""
-        await self._pass_time(self._storage.faults.write_s)
-        self._may_fail("read")
-        return bytes(self._file(name).shown[position : position + size])
+        await self._wait_random_time(self._storage.faults.write_s)
+        self._fail_randomly("read")
+        return bytes(self._existing_file(name).shown[position : position + size])
 
     async def prepare(self, name: str, size: int) -> None:
-        """Create a file of zeros, if there is space."""
-        await self._pass_time(self._storage.faults.sync_s)
+        """Create a file of zeros. Raises OSError if the disk is full."""
+        await self._wait_random_time(self._storage.faults.sync_s)
         self._storage.files.pop(name, None)
-        self._may_fail("prepare")
+        self._fail_randomly("prepare")
         if size > self._storage.free_bytes():
             raise OSError(errno.ENOSPC, "No space left on device")
         self._storage.files[name] = SimFile(size)
 
     async def remove(self, name: str) -> None:
         """Remove a file."""
-        await self._pass_time(self._storage.faults.sync_s)
-        self._may_fail("remove")
+        await self._wait_random_time(self._storage.faults.sync_s)
+        self._fail_randomly("remove")
         self._storage.files.pop(name, None)
 
     async def sync(self, name: str) -> None:
         """Make the whole content of a file durable."""
-        await self._pass_time(self._storage.faults.sync_s)
+        await self._wait_random_time(self._storage.faults.sync_s)
         error = self._sync(name)
         if error is not None:
             raise error
@@ -217,17 +218,20 @@ class SimDisk:
     async def replace(self, name: str, data: bytes) -> None:
         """Replace the content of a one-sector file at once; make it durable after a delay."""
         assert len(data) == SECTOR_BYTES
-        await self._pass_time(self._storage.faults.write_s)
-        self._may_fail("replace")
+        await self._wait_random_time(self._storage.faults.write_s)
+        self._fail_randomly("replace")
         if name not in self._storage.files and len(data) > self._storage.free_bytes():
             raise OSError(errno.ENOSPC, "No space left on device")
         file = self._storage.files.setdefault(name, SimFile(0))
         file.write(0, data)
-        await self._pass_time(self._storage.faults.sync_s)
+        await self._wait_random_time(self._storage.faults.sync_s)
         file.sync(lambda sector: True)
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
-        """Write, sync if requested, and report the result; the process may die before each of these steps."""
+        """Write bytes, sync the file if requested, and call `done` with the error or None.
+
+        Return False: the write is never complete at once.
+        """
         assert self._in_flight is None, "one write at a time"
         self._in_flight = _PendingWrite(name, position, data, sync, done)
         self._run_later(self._storage.faults.write_s, self._write)
@@ -243,8 +247,8 @@ class SimDisk:
         failed = self._storage.draw_failure("write")
         if failed:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
-        self._file(write.name).write(write.position, data)
-        # The write is complete: if the process dies from now on, all its bytes remain.
+        self._existing_file(write.name).write(write.position, data)
+        # If the process is killed from now on, all bytes of the write remain.
         write.data = b""
         if failed:
             self._complete_write(OSError(errno.EIO, "Input/output error"))
@@ -256,9 +260,9 @@ class SimDisk:
     def _sync(self, name: str) -> OSError | None:
         rng = self._storage.rng
         if self._storage.draw_failure("sync"):
-            self._file(name).sync(lambda sector: rng.random() < 0.5)
+            self._existing_file(name).sync(lambda sector: rng.random() < 0.5)
             return OSError(errno.EIO, "Input/output error")
-        self._file(name).sync(lambda sector: True)
+        self._existing_file(name).sync(lambda sector: True)
         return None
 
     def _complete_write(self, error: OSError | None) -> None:
@@ -267,12 +271,12 @@ class SimDisk:
         self._in_flight = None
         write.done(error)
 
-    def _file(self, name: str) -> SimFile:
+    def _existing_file(self, name: str) -> SimFile:
         if name not in self._storage.files:
             raise FileNotFoundError(errno.ENOENT, "No such file", name)
         return self._storage.files[name]
 
-    def _may_fail(self, operation: str) -> None:
+    def _fail_randomly(self, operation: str) -> None:
         if self._storage.draw_failure(operation):
             raise OSError(errno.EIO, "Input/output error")
 
@@ -283,7 +287,7 @@ class SimDisk:
 
         asyncio.get_running_loop().call_later(self._storage.delay_s(mean_s), run_if_alive)
 
-    async def _pass_time(self, mean_s: float) -> None:
+    async def _wait_random_time(self, mean_s: float) -> None:
         await asyncio.sleep(self._storage.delay_s(mean_s))
         if not self._is_alive:
             await asyncio.get_running_loop().create_future()

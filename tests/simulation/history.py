@@ -1,10 +1,10 @@
 """Record the requests and responses of all clients of a simulation, in their order.
 
-An `Operation` is the part of one request for one share-partition. The coordinator applies it as a unit and
-returns one result. The outcome of an operation is *known* if the response contains the result. The outcome is
-*unknown* after a lost connection, a timeout, or a retriable error of the coordinator. An operation with an
-unknown outcome may take effect until its deadline: the death of the target process, or the longest time that
-a write may wait there.
+An `Operation` is the part of one request for one share-partition. The coordinator applies it completely or
+not at all, and returns one result. The outcome is *known* if the response contains a final result. It is
+*unknown* after a lost connection, a timeout, or a retriable error. An operation with an unknown outcome may
+take effect until its deadline. The deadline is the death of the process that received the request, or the
+longest time that a request may wait there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ SUMMARY = "summary"
 # A point in time that is later than all others.
 NEVER = (float("inf"), 0)
 
-# With these codes, the coordinator does not report whether the operation has taken, or will take, effect.
+# With these retriable errors, the operation may have taken effect, or may take effect later.
 DEFERRED = frozenset(
     {
         int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
@@ -33,18 +33,18 @@ DEFERRED = frozenset(
         int(ErrorCode.NOT_COORDINATOR),
     }
 )
-# The message of a coordinator that did not process an operation.
+# The error message of a coordinator that does not own the shard and does not forward the operation.
 NOT_OURS = "This coordinator does not own the share-partition."
-# The message of a coordinator that does not know to which coordinator to forward an operation.
+# The error message of a coordinator that cannot forward an operation, because it knows no owner.
 NO_OWNER = "The owner of the share-partition is not known."
-# The message of a coordinator that has forwarded an operation and received no response.
+# The error message of a coordinator that has forwarded an operation and received no response.
 OWNER_SILENT = "The owner of the share-partition did not answer."
 # The client library reports a missing response with the additional codes.
 UNSURE = DEFERRED | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
 
 class Violation(AssertionError):
-    """A violated guarantee, with the operations that prove it."""
+    """A guarantee is violated; the message contains the operations that show it."""
 
 
 def _request_signature(kind: str, parts: Sequence[Any]) -> object:
@@ -53,7 +53,11 @@ def _request_signature(kind: str, parts: Sequence[Any]) -> object:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """One unit of one request. Times are (seconds, order); `answer` is a PartitionResult, or None."""
+    """One share-partition of one request.
+
+    Times are pairs of virtual seconds and a number that orders equal times. `answer` is a PartitionResult, or
+    None without a response.
+    """
 
     number: int
     client: str
@@ -79,20 +83,21 @@ class Operation:
 
     @property
     def reached_wrong_coordinator(self) -> bool:
-        """Whether the receiving coordinator did not own the share-partition, and so did not apply the
-        operation. An earlier attempt of a forwarded operation may have reached the owner.
+        """Whether no owner has received the operation, so that it cannot take effect.
+
+        An earlier attempt of a forwarded operation may have reached the owner, so this is False for it.
         """
         is_not_coordinator = self.error_code == int(ErrorCode.NOT_COORDINATOR)
         return is_not_coordinator and self.answer.error_message == NOT_OURS and not self.forwarded
 
     @property
     def accepted(self) -> bool:
-        """Whether the operation succeeded."""
+        """Whether the response reports success."""
         return self.answer is not None and not self.answer.error_code
 
     @property
     def signature(self) -> object:
-        """A value that is equal for operations with equal requests."""
+        """A value that is equal for operations with equal requests of one share-partition."""
         return _request_signature(self.kind, self.parts)
 
     def __str__(self) -> str:
@@ -111,19 +116,19 @@ class Operation:
 
 @dataclass
 class History:
-    """All operations of a run."""
+    """All operations of a simulation."""
 
     ops: list[Operation] = field(default_factory=list)
     # Whether coordinators forward operations to the owners.
     forwarding: bool = False
     # The times at which a coordinator gained or lost a shard, in seconds.
     owner_changes_s: list[float] = field(default_factory=list)
-    # The number of operations that the limit on operations ignores: polls, and requests to a wrong
-    # coordinator.
+    # The number of operations that do not count for the limit on operations: those of polling readers, and
+    # those that no owner received.
     idle_ops: int = 0
     _order: int = 0
     _open: dict[int, Operation] = field(default_factory=dict)
-    # The numbers of pending operations that a client may not have sent yet.
+    # The numbers of pending operations that a client may not have sent yet, so that they have no deadline.
     _held: set[int] = field(default_factory=set)
 
     def next_time(self, now_s: float) -> tuple[float, int]:
@@ -141,12 +146,12 @@ class History:
         *,
         held: bool = False,
     ) -> Operation:
-        """Record an operation before it is sent. With `held`, it is sent at any time until it ends."""
+        """Record an operation before it is sent. With `held`, the client may send it later."""
         number = len(self.ops)
         if self.forwarding:
             # Forwarded operations of one connection may overtake each other.
             client = f"{client}, {number}"
-        op = self._add(Operation(number, client, kind, key, tuple(parts), self.next_time(now_s)))
+        op = self._add_operation(Operation(number, client, kind, key, tuple(parts), self.next_time(now_s)))
         op.forwarded = self.forwarding
         if held:
             self._held.add(op.number)
@@ -155,18 +160,19 @@ class History:
     def record_repetition(
         self, now_s: float, kind: str, key: SharePartitionKey, parts: Sequence[Any]
     ) -> None:
-        """Record that a coordinator forwards pending operations again. The earlier attempt, whose outcome is
-        unknown, becomes an operation of its own.
+        """Record that a coordinator forwards pending operations again.
+
+        The earlier attempt has an unknown outcome, so the history contains it as another operation.
         """
         signature = _request_signature(kind, parts)
         for op in list(self._open.values()):
             if op.forwarded and op.answer is None and op.key == key and op.signature == signature:
                 earlier = Operation(len(self.ops), f"{op.client} again", kind, key, op.parts, op.invoked)
-                # The deadline of the attempt follows from this time.
+                # `set_deadlines` compares this time.
                 earlier.answered = self.next_time(now_s)
-                self._add(earlier)
+                self._add_operation(earlier)
 
-    def _add(self, op: Operation) -> Operation:
+    def _add_operation(self, op: Operation) -> Operation:
         self.ops.append(op)
         self._open[op.number] = op
         return op
@@ -180,11 +186,11 @@ class History:
         if op.known:
             self._open.pop(op.number, None)
 
-    def close_unknown(self, now_s: float, older_than_s: float | None = None) -> None:
+    def set_deadlines(self, now_s: float, older_than_s: float | None = None) -> None:
         """Set the deadline of operations with an unknown outcome to now.
 
-        With `older_than_s`, only for operations that were sent before that time. The caller knows that the
-        process of these operations is dead, or has no operation in progress.
+        `older_than_s` limits this to operations whose request or response is older. The caller knows that
+        these operations cannot take effect any more.
         """
         point = self.next_time(now_s)
         for op in list(self._open.values()):
@@ -196,7 +202,7 @@ class History:
                 del self._open[op.number]
 
     def operations_by_key(self) -> Iterator[tuple[SharePartitionKey, list[Operation]]]:
-        """Yield the operations of each share-partition, in order of invocation."""
+        """Yield the operations of each share-partition, in the order of their requests."""
         keys: dict[SharePartitionKey, list[Operation]] = {}
         for op in self.ops:
             keys.setdefault(op.key, []).append(op)

@@ -1,4 +1,4 @@
-"""Hostile clients: random requests for any share-partition, and invalid bytes."""
+"""Send random requests for any share-partition, repeated reads, and invalid bytes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,19 +8,19 @@ from typing import Any
 
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
-from tests.simulation.clients import ConnectionLost, Peer
+from tests.simulation.clients import ConnectionLost, CoordinatorConnection
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
-from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
+from tests.simulation.rpc_parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 from tests.simulation.workloads import HOSTILE_COUNT_MIN, SharedClientState
 
 
 def invalid_keys(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
-    """Return two invalid keys: with a topic that never existed, and with a negative partition."""
+    """Return a key with a topic that never existed, and a key with a negative partition."""
     return key._replace(topic_id=b"nobody's topic!!"), key._replace(partition=-1)
 
 
 class ConnectedClient:
-    """Sends requests on one connection, which is opened again after it is lost."""
+    """A client with one connection, which it opens again when it is lost."""
 
     def __init__(self, name: str, cluster: SharedClientState, rng: Random, pause_s: float) -> None:
         self.name = name
@@ -31,12 +31,12 @@ class ConnectedClient:
     async def run(self) -> None:
         """Send requests until cancelled, with random pauses of `pause_s` on average."""
         cluster = self._cluster
-        peer: Peer | None = None
+        peer: CoordinatorConnection | None = None
         while True:
             await cluster.pause_randomly(self._rng, self._pause_s)
             await cluster.wait_for_permission(self.name)
             try:
-                if peer is None or peer.lost:
+                if peer is None or peer.is_lost:
                     peer = await cluster.clients.connect(self.name)
                 await self._send_requests(peer)
             except ConnectionLost:
@@ -44,18 +44,18 @@ class ConnectedClient:
             finally:
                 cluster.calls_in_progress -= 1
 
-    async def _send_requests(self, peer: Peer) -> None:
+    async def _send_requests(self, peer: CoordinatorConnection) -> None:
         raise NotImplementedError
 
 
 class HostileClient(ConnectedClient):
-    """Sends random requests for any share-partition, several at a time."""
+    """A client that sends random requests for any share-partition, several at a time."""
 
     def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
         super().__init__(name, cluster, rng, cluster.load.hostile_pause_s)
         self._keys = [*cluster.keys, *invalid_keys(rng.choice(cluster.keys))]
 
-    async def _send_requests(self, peer: Peer) -> None:
+    async def _send_requests(self, peer: CoordinatorConnection) -> None:
         cluster, rng = self._cluster, self._rng
         if rng.random() < cluster.load.slow_reader_rate:
             peer.end.read_slowly(rng.expovariate(0.5))
@@ -69,7 +69,7 @@ class HostileClient(ConnectedClient):
         if any(op.reached_wrong_coordinator for op in ops) or rng.random() < 0.02:
             peer.close(reset=rng.random() < 0.5)
 
-    def _send_random_request(self, peer: Peer) -> Awaitable[list[Operation]]:
+    def _send_random_request(self, peer: CoordinatorConnection) -> Awaitable[list[Operation]]:
         rng = self._rng
         kind = rng.choice((READ, READ, WRITE, WRITE, WRITE, SUMMARY, INITIALIZE, DELETE))
         if kind in (INITIALIZE, DELETE) and rng.random() < 0.7:
@@ -78,23 +78,23 @@ class HostileClient(ConnectedClient):
         group_id = rng.choice(keys).group_id
         keys = [key for key in keys if key.group_id == group_id]
         chosen_keys = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
-        make = _PARTS[kind]
+        make = _MAKE_PART[kind]
         requested = [(key, make(self, key)) for key in chosen_keys]
         return peer.send_state_request(
             kind, requested, version=0 if kind == WRITE and self._fits_version_0(requested) else None
         )
 
     def _fits_version_0(self, requested: list[tuple[SharePartitionKey, Any]]) -> bool:
-        """Return whether all parts can be sent in version 0, which has no delivery complete count."""
+        """Return whether all entries can be sent in version 0, which has no delivery complete count."""
         return all(part.delivery_complete_count == -1 for _, part in requested)
 
     def _random_epoch(self, current: int) -> int:
         return self._rng.choice((current, current, current, current - 1, current + 1, 0, -1))
 
-    def _read(self, key: SharePartitionKey) -> ReadPart:
+    def _make_read_part(self, key: SharePartitionKey) -> ReadPart:
         return ReadPart(key.partition, self._random_epoch(self._cluster.leader_epochs.get(key, 0)))
 
-    def _write(self, key: SharePartitionKey) -> WritePart:
+    def _make_write_part(self, key: SharePartitionKey) -> WritePart:
         rng, cluster = self._rng, self._cluster
         cluster.hostile_count = max(cluster.hostile_count + 1, HOSTILE_COUNT_MIN)
         batches = []
@@ -111,35 +111,35 @@ class HostileClient(ConnectedClient):
             pack(batches),
         )
 
-    def _initialize(self, key: SharePartitionKey) -> InitializePart:
+    def _make_initialize_part(self, key: SharePartitionKey) -> InitializePart:
         epoch = self._random_epoch(self._cluster.state_epochs.get(key.group_id, 0))
         return InitializePart(key.partition, epoch, self._rng.choice((-1, 0, self._rng.randrange(50))))
 
-    def _delete(self, key: SharePartitionKey) -> DeletePart:
+    def _make_delete_part(self, key: SharePartitionKey) -> DeletePart:
         return DeletePart(key.partition)
 
-    def _summary(self, key: SharePartitionKey) -> SummaryPart:
+    def _make_summary_part(self, key: SharePartitionKey) -> SummaryPart:
         return SummaryPart(key.partition, self._random_epoch(0))
 
 
-_PARTS: dict[str, Callable[[HostileClient, SharePartitionKey], Any]] = {
-    READ: HostileClient._read,
-    WRITE: HostileClient._write,
-    INITIALIZE: HostileClient._initialize,
-    DELETE: HostileClient._delete,
-    SUMMARY: HostileClient._summary,
+_MAKE_PART: dict[str, Callable[[HostileClient, SharePartitionKey], Any]] = {
+    READ: HostileClient._make_read_part,
+    WRITE: HostileClient._make_write_part,
+    INITIALIZE: HostileClient._make_initialize_part,
+    DELETE: HostileClient._make_delete_part,
+    SUMMARY: HostileClient._make_summary_part,
 }
 
 _SIZE = Struct(">i")
-# An ApiVersions request of version 0 with a null client id, and its size.
-_GREETING = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
-FOR_EVER_S = 1e9
+# An ApiVersions request of version 0 with a null client id, after its size.
+_API_VERSIONS_REQUEST = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
+_FOR_EVER_S = 1e9
 
 
 class PollingReader(ConnectedClient):
-    """Reads random share-partitions. A read changes state only if its leader epoch is new."""
+    """A client that reads random share-partitions with the newest leader epoch."""
 
-    async def _send_requests(self, peer: Peer) -> None:
+    async def _send_requests(self, peer: CoordinatorConnection) -> None:
         cluster, rng = self._cluster, self._rng
         key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
         if rng.random() < cluster.load.summary_rate:
@@ -155,7 +155,7 @@ class PollingReader(ConnectedClient):
 
 
 class GarbageSender:
-    """Sends invalid or incomplete requests on new connections, and expects no responses."""
+    """A client that sends invalid or incomplete requests, each on a new connection."""
 
     def __init__(self, cluster: SharedClientState, rng: Random, every_s: float) -> None:
         self._cluster = cluster
@@ -175,15 +175,15 @@ class GarbageSender:
                 continue
             peer.end.on_data = lambda data: None
             if rng.random() < 0.2:
-                peer.end.read_slowly(FOR_EVER_S)
-                peer.end.send(rng.randrange(1, 60) * _GREETING)
+                peer.end.read_slowly(_FOR_EVER_S)
+                peer.end.send(rng.randrange(1, 60) * _API_VERSIONS_REQUEST)
                 continue
-            peer.end.send(self._random_bytes())
+            peer.end.send(self._draw_invalid_bytes())
             if rng.random() < 0.7:
                 await cluster.pause_randomly(rng, 1.0)
                 peer.close(reset=rng.random() < 0.5)
 
-    def _random_bytes(self) -> bytes:
+    def _draw_invalid_bytes(self) -> bytes:
         rng = self._rng
         match rng.randrange(4):
             case 0:

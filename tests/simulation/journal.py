@@ -1,8 +1,8 @@
 """Simulate one coordinator with a journal on a faulty disk (`tests.simulation.disk`).
 
 A crash ends the process. With journal.sync=always, it may also end the whole machine, which loses unsynced
-data.  Some crashes damage the disk. The journal must detect the damage when it is opened, and the simulation
-then undoes the damage.
+data. After some crashes, a bit on the disk is flipped. The journal must detect this damage when it is
+opened, and the simulation then undoes the damage.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class JournalStorage:
         self._flipped: tuple[SimFile, int, int, int] | None = None
 
     def create_log(self, plan: JournalPlan) -> StateLog:
-        """Create a journal for a new process."""
+        """Create the journal of a new process."""
         return Journal(
             Path("simulated"),
             state_partitions=plan.state_partitions,
@@ -53,13 +53,12 @@ class JournalStorage:
         )
 
     def crash(self) -> None:
-        """Kill the process or the machine; sometimes flip a bit."""
+        """End the process, or cut the power of the machine; sometimes flip a bit on the disk."""
         if self._plan.journal_sync == "always" and self._rng.random() < 0.5:
             self.disk.cut_power()
         else:
             self.disk.kill()
-        # Without syncs, damage at the end of the log cannot be distinguished from data that was never
-        # written.
+        # With journal.sync=os, the journal cannot distinguish damage from data that was never written.
         if self._plan.journal_sync == "always" and self._rng.random() < self._plan.damage_rate:
             self._flip_bit()
 
@@ -69,7 +68,7 @@ class JournalStorage:
         if files and self._flipped is None:
             name = self._rng.choice(files)
             file = self.disk.files[name]
-            position = self._rng.choice([place for place, byte in enumerate(file.durable) if byte])
+            position = self._rng.choice([index for index, byte in enumerate(file.durable) if byte])
             before = file.durable[position]
             self.disk.flip_bit(name, position)
             self._flipped = (file, position, before, file.durable[position])
@@ -84,38 +83,38 @@ class JournalStorage:
             self._flipped = None
 
     def on_log_opened(self) -> None:
-        """Undo damage that the journal did not detect. The checkers report damage that had an effect."""
+        """Flip the bit back if the journal did not detect the damage, because it contains no valid data."""
         self._restore_bit()
 
     def undo_damage(self, error: LogDamaged) -> None:
-        """Undo the damage; raise Violation if there was none."""
+        """Undo the damage that the journal reported; raise Violation if no bit was flipped."""
         if self._flipped is None:
             raise Violation(f"the journal reports damage, but it was not damaged: {error}") from error
         self._restore_bit()
 
     def set_fault_plan(self, plan: JournalPlan) -> None:
-        """Apply the faults of a plan from now on."""
+        """Use the disk faults of a plan from now on."""
         self.disk.faults = replace(plan.disk_faults)
 
     def set_full(self, full: bool) -> None:
-        """Limit the disk to its used space, or remove the limit."""
+        """Let the disk have no free space, or restore the capacity of the plan."""
         used = sum(len(file.shown) for file in self.disk.files.values())
         self.disk.faults.capacity_bytes = used if full else self._plan.disk_faults.capacity_bytes
 
 
 # The coordinator must close a connection within this number of seconds, even if its client reads nothing.
 CLOSED_BY_S = 60.0
-# The maximum size of a journal: a number of segments plus a multiple of the live state. The limit is loose,
-# because whole files are counted, some files are just created or removed, and small commits have overhead.
+# A journal may have at most this number of segments, plus a multiple of the live state. The limit is high,
+# because whole files count, including those being created or removed, and small commits have overhead.
 SEGMENTS_MAX = 8
 LIVE_BYTES_FACTOR_MAX = 8
 
 
 class JournalProcess(CoordinatorProcess):
-    """A coordinator with a journal from its start to its crash or stop."""
+    """A coordinator with a journal, from its start to its crash or stop."""
 
-    def __init__(self, world: "JournalWorld", place: int, life: int, plan: JournalPlan) -> None:
-        super().__init__(world, place, life, plan)
+    def __init__(self, world: "JournalWorld", place: int, number: int, plan: JournalPlan) -> None:
+        super().__init__(world, place, number, plan)
         self._plan = plan
         self._storage = world.storage
 
@@ -152,8 +151,8 @@ class JournalWorld(World[JournalPlan, JournalProcess]):
         self._segment_bytes_max = 0
 
     @property
-    def damages(self) -> int:
-        """The number of damaged journals that the coordinator refused."""
+    def damage_count(self) -> int:
+        """The number of starts that the journal refused because of damage."""
         return self._damages
 
     @property
@@ -162,28 +161,28 @@ class JournalWorld(World[JournalPlan, JournalProcess]):
         (process,) = self.alive()
         return process
 
-    def _new_process(self, place: int, life: int) -> JournalProcess:
+    def _new_process(self, place: int, number: int) -> JournalProcess:
         plan = self.plan.plan_next_process(self._rng)
         self._segment_bytes_max = max(self._segment_bytes_max, plan.segment_bytes)
-        return JournalProcess(self, place, life, plan if self.faulty else plan.without_faults())
+        return JournalProcess(self, place, number, plan if self.faulty else plan.without_faults())
 
     def _undo_damage(self, error: LogDamaged) -> None:
         self.storage.undo_damage(error)
         self._damages += 1
 
-    def _on_started(self) -> None:
+    def _on_process_started(self) -> None:
         self.storage.on_log_opened()
 
-    def _on_ended(self) -> None:
-        """Pending requests of a process that has ended cannot take effect later."""
-        self.history.close_unknown(self.loop.time())
+    def _on_process_ended(self) -> None:
+        """Set the deadline of all pending operations, because the process that received them has ended."""
+        self.history.set_deadlines(self.loop.time())
 
     def _set_faults(self, plan: JournalPlan) -> None:
         super()._set_faults(plan)
         self.storage.set_fault_plan(plan)
 
     def accepts_writes(self) -> bool:
-        """Return whether the process runs, and its journal accepts writes."""
+        """Return whether the process runs and its journal accepts writes."""
         return all(process is not None and process.log.health() is None for process in self.processes)
 
     async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
@@ -194,10 +193,9 @@ class JournalWorld(World[JournalPlan, JournalProcess]):
         )
 
     async def check_connections_are_closed(self) -> None:
-        """Wait until the coordinator must have closed all connections as idle. Raise Violation if one is
-        open.
+        """Wait longer than the idle timeout; raise Violation if a connection remains open.
 
-        Request memory must be free, too. No client may send requests in the meantime.
+        Request memory must be free then, too. No client sends requests in the meantime.
         """
         listener, limits = self.process.listener, self.plan.server_limits
         await asyncio.sleep(limits.connection_idle_s + limits.frame_s + CLOSED_BY_S)
@@ -223,7 +221,7 @@ class JournalSimulator(Simulation):
     def __init__(self, plan: JournalPlan) -> None:
         super().__init__(plan)
         self._world = JournalWorld(
-            plan, self.loop, self._fork_random(), JournalStorage(plan, self._fork_random()), self._topics
+            plan, self.loop, self._new_random(), JournalStorage(plan, self._new_random()), self._topics
         )
 
     def _make_clients(self) -> Clients:

@@ -1,4 +1,4 @@
-"""Mutants of the journal, each with one defect. See `mutants`."""
+"""Mutants of the journal: each function plants one defect. See `mutants`."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from coordinator.log.journal.scan import JournalTail, SegmentScan
 from tests.simulation.mutants import Patch, list_mutants
 
 
-def replaces_sync_always_with_os(patch: Patch) -> None:
+def acknowledges_writes_without_fdatasync(patch: Patch) -> None:
+    """Acknowledge writes without fdatasync, although journal.sync=always."""
     init = Journal.__init__
 
     def without_sync(self: Any, *args: Any, **named: Any) -> None:
@@ -17,6 +18,11 @@ def replaces_sync_always_with_os(patch: Patch) -> None:
 
 
 def serves_recovered_commits_before_their_sync(patch: Patch) -> None:
+    """Serve the commits that were found at the start without a sync.
+
+    They may be lost if the power fails after they were read.
+    """
+
     async def do_nothing(*args: Any) -> None:
         pass
 
@@ -24,18 +30,19 @@ def serves_recovered_commits_before_their_sync(patch: Patch) -> None:
 
 
 def treats_failed_commit_as_successful(patch: Patch) -> None:
-    commit = Journal.flush
+    """Acknowledge writes whose write or fdatasync failed."""
+    original_flush = Journal.flush
 
     def flush(self: Any) -> None:
         disk, write = self._disk, self._disk.write
 
-        def write_bravely(*args: Any) -> Any:
-            *what, done = args
-            return write(*what, lambda error: done(None))
+        def write_without_error(*args: Any) -> Any:
+            *request, done = args
+            return write(*request, lambda error: done(None))
 
-        disk.write = write_bravely
+        disk.write = write_without_error
         try:
-            commit(self)
+            original_flush(self)
         finally:
             disk.write = write
 
@@ -43,25 +50,35 @@ def treats_failed_commit_as_successful(patch: Patch) -> None:
 
 
 def ignores_checksums(patch: Patch) -> None:
-    # Disable the checksums of the journal and of Kafka's record batches in it.
+    """Do not check the checksums of the journal and of the record batches in it."""
     patch.setattr(layout, "crc32c", lambda *args: 0)
     patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
 
 
 def truncates_damage_like_a_torn_tail(patch: Patch) -> None:
-    def tail(self: Any, data: Any, later: Any) -> JournalTail:
+    """Truncate the last segment at damaged data, as after a torn write.
+
+    A correct journal refuses to start, because acknowledged records follow the damage.
+    """
+
+    def find_torn_tail(self: Any, data: Any, later: Any) -> JournalTail:
         name, _ = self._begun[len(self.segments) - 1]
         return JournalTail(name, self.segments[-1].end, False, 0)
 
-    patch.setattr(SegmentScan, "find_tail", tail)
+    patch.setattr(SegmentScan, "find_tail", find_torn_tail)
 
 
 def removes_needed_segments(patch: Patch) -> None:
+    """Remove all segments except the current one, although they contain needed records."""
     patch.setattr(segments.JournalSegments, "first_needed_segment", lambda self, starts: self.used[-1])
 
 
 def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
-    # After a commit with an unknown outcome, the journal writes the next commit behind it.
+    """Append the next commit after a failed commit in the same segment.
+
+    A failed sync may leave a gap in the segment, so that later commits are lost at the next start.
+    """
+
     def _on_commit_failed(self: Any, group: Any, error: Any) -> None:
         segment = self._segments.current
         segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
@@ -72,15 +89,15 @@ def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
 
 
 def reads_appends_of_unknown_outcome(patch: Patch) -> None:
-    # Return the valid frames after the end offset too, although their commit failed.
+    """Load the frame after the end offset too, although its commit failed."""
     read = Journal.read
 
     async def read_past_end(self: Any, state_partitions: Any) -> Any:
         async for chunk in read(self, state_partitions):
             yield chunk
         segment = self._segments.current
-        behind = await self._disk.read(segment.name, segment.end, segment.size_bytes - segment.end)
-        frame = layout.decode_frame_at(memoryview(behind), 0, segment.number, segment.end)
+        data_after_end = await self._disk.read(segment.name, segment.end, segment.size_bytes - segment.end)
+        frame = layout.decode_frame_at(memoryview(data_after_end), 0, segment.number, segment.end)
         if frame is not None:
             yield [
                 logged
@@ -92,7 +109,7 @@ def reads_appends_of_unknown_outcome(patch: Patch) -> None:
 
 
 def reports_unknown_outcome_as_success(patch: Patch) -> None:
-    # Report success for appends whose outcome is unknown.
+    """Acknowledge appends that fail because the journal takes no writes."""
     refuse = Journal._refuse_appends
 
     def _refuse_appends(self: Any, what: str, error: Any) -> None:
@@ -106,6 +123,7 @@ def reports_unknown_outcome_as_success(patch: Patch) -> None:
 
 
 def never_probes_the_disk_again(patch: Patch) -> None:
+    """Refuse writes for ever after two failed commits, although the disk works again."""
     patch.setattr(Journal, "_retry_segment", lambda self: None)
 
 

@@ -1,8 +1,7 @@
-"""Call the project's client library, which must preserve the guarantees of the coordinator.
+"""Call the project's client library, `coordinator.client`.
 
-Each call is one attempt, so that one operation of the history is one request; other tests cover the library's
-retries.  The library shares connections between calls, looks up coordinators, and reports a missing response
-with its own error codes.
+The library makes one attempt for each call, so that one operation of the history is one request. It shares
+connections between calls, looks up coordinators, and reports a missing response with its own error codes.
 """
 
 import asyncio
@@ -14,22 +13,24 @@ from coordinator.client.rpcs import make_request, results_by_key
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import INITIALIZE, READ, SUMMARY, WRITE, Violation
-from tests.simulation.parts import RPCS, InitializePart, ReadPart, SummaryPart, WritePart
+from tests.simulation.rpc_parts import RPCS, InitializePart, ReadPart, SummaryPart, WritePart
 from tests.simulation.workloads import SharedClientState
 
 
 class LibraryUser:
-    """One client object with several concurrent calls."""
+    """A user of the client library with several concurrent calls of one client object."""
 
     def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
         self.name = name
         self._cluster = cluster
         self._rng = rng
         self._calls = 0
-        self._client = ShareCoordinatorClient(cluster.clients.bootstrap, retry=ONCE, chance=rng.random)
+        self._client = ShareCoordinatorClient(
+            cluster.clients.bootstrap_servers, retry=ONCE, chance=rng.random
+        )
 
     async def run(self) -> None:
-        """Call until cancelled."""
+        """Call the library until cancelled."""
         async with asyncio.TaskGroup() as callers:
             for _ in range(self._cluster.load.library_calls):
                 callers.create_task(self._call_repeatedly())
@@ -56,7 +57,7 @@ class LibraryUser:
         # Calls may overtake each other, so each has its own client name in the history.
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
-        # The library connects before it sends, so a later process may receive the request.
+        # The library connects before it sends, so a process that starts later may receive the request.
         ops = [history.record_request(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
         request = make_request(RPCS[kind], group_id, units)
         response = await self._client.send(request)

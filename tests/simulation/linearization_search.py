@@ -1,8 +1,8 @@
 """Search for an order of operations of one share-partition that explains all responses.
 
-The search follows all orders at once, as *configurations*: possible current states.  To *place* an operation
-means to let it take effect at this point of the order.  An answered operation is placed at the latest when
-its response arrives.  These rules limit the number of configurations:
+The search follows all orders at once. A *configuration* is a possible current state. To *place* an operation
+means to let it take effect at this point of the order. An answered operation is placed at the latest when its
+response arrives. These rules limit the number of configurations:
 
 * Operations of one connection take effect in the order in which they were sent (if at all). An operation
   whose response is NOT_COORDINATOR may take effect later: its append may be in the log.
@@ -36,15 +36,15 @@ CONFIGURATIONS_MAX = 1_000
 
 
 class SearchLimitExceeded(Exception):
-    """More configurations are possible than the search follows."""
+    """More than CONFIGURATIONS_MAX configurations are possible."""
 
 
-class PossibleState(NamedTuple):
+class Configuration(NamedTuple):
     """A possible current state.
 
-    `placed` are the pending operations that have taken effect (unanswered writes are never placed). `pool`
-    are pending writes that would be fenced now, but may have taken effect before. `wiped` are pending writes
-    that may have taken effect before a reset of the state.
+    `placed` has the numbers of the pending operations that have taken effect; unanswered writes are never
+    placed. `pool` has the pending writes that would be fenced now, but may have taken effect before. `wiped`
+    has the pending writes that may have taken effect before a reset of the state.
     """
 
     state: State | None
@@ -52,19 +52,19 @@ class PossibleState(NamedTuple):
     pool: frozenset[int] = frozenset()
     wiped: frozenset[int] = frozenset()
 
-    def without(self, number: int) -> "PossibleState":
+    def without_operation(self, number: int) -> "Configuration":
         """Return the same configuration without an operation that is no longer pending."""
-        disconnected = {number}
+        removed = {number}
         return self._replace(
-            placed=self.placed - disconnected, pool=self.pool - disconnected, wiped=self.wiped - disconnected
+            placed=self.placed - removed, pool=self.pool - removed, wiped=self.wiped - removed
         )
 
 
 class LinearizationSearch:
-    """All possible configurations of one share-partition after the events so far."""
+    """The possible configurations of one share-partition after the events that were added."""
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
-        self.configurations: set[PossibleState] = {PossibleState(state)}
+        self.configurations: set[Configuration] = {Configuration(state)}
         self._topic_known = topic_known
         # Pending operations by number, in the order of sending. `_writes` has accepted writes, which must
         # take effect, and unanswered writes, which may take effect.
@@ -85,14 +85,16 @@ class LinearizationSearch:
             self._unanswered[op.number] = op
 
     def end_operation(self, op: Operation) -> bool:
-        """Place an answered operation, or drop an unanswered one. Return whether a configuration is left."""
+        """Place an answered operation, or drop an unanswered one; return whether a configuration remains."""
         number = op.number
         if op.kind == WRITE and not op.known:
-            remaining = {current.without(number) for current in self.configurations}
+            remaining = {current.without_operation(number) for current in self.configurations}
         else:
             reachable = self._iterate_configurations(op)
             remaining = {
-                current.without(number) for current in reachable if number in current.placed or not op.known
+                current.without_operation(number)
+                for current in reachable
+                if number in current.placed or not op.known
             }
         for pending in (self._answered, self._unanswered, self._writes):
             pending.pop(number, None)
@@ -100,7 +102,7 @@ class LinearizationSearch:
         self.configurations = self._drop_dominated(remaining)
         return bool(remaining)
 
-    def _iterate_configurations(self, target: Operation) -> Iterator[PossibleState]:
+    def _iterate_configurations(self, target: Operation) -> Iterator[Configuration]:
         """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
         waiting = [self._place_operations_without_effect(current) for current in self.configurations]
         seen = set(waiting)
@@ -117,8 +119,8 @@ class LinearizationSearch:
             if len(seen) > CONFIGURATIONS_MAX:
                 raise SearchLimitExceeded
 
-    def _next_configurations(self, current: PossibleState, target: Operation) -> Iterator[PossibleState]:
-        """Yield the next configurations: each places a pending operation."""
+    def _next_configurations(self, current: Configuration, target: Operation) -> Iterator[Configuration]:
+        """Yield the configurations that follow by placing one pending operation."""
         connections = set()
         for number, op in self._answered.items():
             if number not in current.placed and op.client not in connections:
@@ -136,17 +138,17 @@ class LinearizationSearch:
                 yield from self._place_unanswered(op, before)
         if target.number in self._writes:
             for before in self._place_earlier_writes(target, current):
-                yield from self._finish_write(target, before)
+                yield from self._place_answered_write(target, before)
 
-    def _place_earlier_writes(self, op: Operation, current: PossibleState) -> Iterable[PossibleState]:
+    def _place_earlier_writes(self, op: Operation, current: Configuration) -> Iterable[Configuration]:
         """Return the configurations after the earlier answered writes of the same connection."""
-        starts: list[PossibleState] = [current]
+        starts: list[Configuration] = [current]
         for number, write in self._writes.items():
             if number < op.number and write.client == op.client and write.known:
-                starts = [after for before in starts for after in self._finish_write(write, before)]
+                starts = [after for before in starts for after in self._place_answered_write(write, before)]
         return starts
 
-    def _finish_write(self, op: Operation, current: PossibleState) -> Iterator[PossibleState]:
+    def _place_answered_write(self, op: Operation, current: Configuration) -> Iterator[Configuration]:
         """Yield the configurations in which an answered write has taken effect, now or before."""
         number = op.number
         if number in current.placed:
@@ -161,8 +163,11 @@ class LinearizationSearch:
         if number in current.wiped:
             yield done
 
-    def _add_to_placed(self, op: Operation, current: PossibleState) -> frozenset[int]:
-        """Add an operation to the placed ones, without earlier unanswered operations of its client."""
+    def _add_to_placed(self, op: Operation, current: Configuration) -> frozenset[int]:
+        """Return the placed operations with `op`, and with earlier unanswered operations of its client.
+
+        Operations of one connection take effect in order, so the earlier ones cannot take effect any more.
+        """
         dropped = (
             number
             for number, other in self._unanswered.items()
@@ -172,7 +177,7 @@ class LinearizationSearch:
         )
         return current.placed.union((op.number,), dropped)
 
-    def _place_unanswered(self, op: Operation, current: PossibleState) -> Iterator[PossibleState]:
+    def _place_unanswered(self, op: Operation, current: Configuration) -> Iterator[Configuration]:
         for after, _, is_reset in self._apply_operation(op, current):
             # An operation without an effect is equivalent to a dropped one.
             if after == current.state and not is_reset:
@@ -186,14 +191,14 @@ class LinearizationSearch:
                 yield self._reset_state(current, after, placed)
 
     def _reset_state(
-        self, current: PossibleState, after: State | None, placed: frozenset[int]
-    ) -> PossibleState:
-        """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
-        return PossibleState(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
+        self, current: Configuration, after: State | None, placed: frozenset[int]
+    ) -> Configuration:
+        """Return the configuration after a reset; pending writes may have taken effect before the reset."""
+        return Configuration(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
 
     def _place_answered(
-        self, op: Operation, expected: AnswerFields, current: PossibleState
-    ) -> Iterator[PossibleState]:
+        self, op: Operation, expected: AnswerFields, current: Configuration
+    ) -> Iterator[Configuration]:
         """Yield the configurations after an answered operation, if the state explains its response."""
         placed = self._add_to_placed(op, current)
         if op.accepted and op.kind == READ:
@@ -214,7 +219,7 @@ class LinearizationSearch:
                     yield current._replace(state=after, placed=placed)
 
     def _apply_operation(
-        self, op: Operation, current: PossibleState
+        self, op: Operation, current: Configuration
     ) -> Iterator[tuple[State | None, AnswerFields, bool]]:
         """Yield the possible effects of an operation, and whether it resets the state.
 
@@ -237,7 +242,7 @@ class LinearizationSearch:
             elif before.progress == state.progress and before.start_offset == state.start_offset:
                 yield state, expected, False
 
-    def _possible_writes(self, current: PossibleState) -> Iterator[int]:
+    def _possible_writes(self, current: Configuration) -> Iterator[int]:
         """Yield the pending writes that may have taken effect by now, sorted by the end of the operation."""
         for number in sorted(self._writes, key=lambda number: _end_time(self._writes[number])):
             if number in current.placed:
@@ -250,12 +255,12 @@ class LinearizationSearch:
                 yield number
 
     def _apply_write(self, state: State, op: Operation) -> State:
-        """Apply a write, which may have taken effect before it was fenced."""
+        """Apply a write regardless of its leader epoch, because it may have preceded the fencing."""
         after, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
         assert after is not None
         return after._replace(leader_epoch_max=state.leader_epoch_max)
 
-    def _place_visible_writes(self, current: PossibleState, expected: AnswerFields) -> PossibleState:
+    def _place_visible_writes(self, current: Configuration, expected: AnswerFields) -> Configuration:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
         Other answered writes may take effect before or after the read, so they are added to `pool`.
@@ -285,19 +290,19 @@ class LinearizationSearch:
         return current._replace(state=state, placed=current.placed.union(done), pool=frozenset(pool))
 
     def _states_before_summary_read(
-        self, current: PossibleState, expected: AnswerFields
+        self, current: Configuration, expected: AnswerFields
     ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
-        The write that set the start offset and the complete count suffices, because other writes may take
-        effect later. (An answered write is applied again when its response arrives, which has no effect.)
+        One write suffices: the one that set the start offset and the complete count. Others may take effect
+        later. An answered write is applied again when its response arrives, which has no effect.
         """
         states = [current.state]
         if current.state is not None:
             writes = [self._writes[number] for number in self._possible_writes(current)]
             states += [self._apply_write(current.state, write) for write in writes]
         for state in dict.fromkeys(states):
-            answer = apply_operation(state, SUMMARY, (_ANY_PART,), self._topic_known)[1]
+            answer = apply_operation(state, SUMMARY, (_SUMMARY_PART,), self._topic_known)[1]
             if state is not None and answer.complete_count is None:
                 answer = answer._replace(complete_count=expected.complete_count)
                 state = state._replace(complete_count=expected.complete_count)
@@ -306,7 +311,7 @@ class LinearizationSearch:
                 if state == current.state:
                     return
 
-    def _place_operations_without_effect(self, current: PossibleState) -> PossibleState:
+    def _place_operations_without_effect(self, current: Configuration) -> Configuration:
         fitting = [
             number
             for number, op in self._answered.items()
@@ -317,8 +322,8 @@ class LinearizationSearch:
         ]
         return current._replace(placed=current.placed.union(fitting)) if fitting else current
 
-    def _drop_dominated(self, configurations: Iterable[PossibleState]) -> set[PossibleState]:
-        groups: dict[object, list[PossibleState]] = {}
+    def _drop_dominated(self, configurations: Iterable[Configuration]) -> set[Configuration]:
+        groups: dict[object, list[Configuration]] = {}
         for current in configurations:
             answered = frozenset(number for number in current.placed if number in self._answers)
             groups.setdefault((current.state, current.pool, current.wiped, answered), []).append(current)
@@ -337,11 +342,11 @@ def _end_time(op: Operation) -> tuple[float, int]:
     return (op.answered if op.known else op.deadline) or NEVER
 
 
-class _AnyPart(NamedTuple):
+class _SummaryPart(NamedTuple):
     partition: int = 0
 
 
-_ANY_PART = _AnyPart()
+_SUMMARY_PART = _SummaryPart()
 
 
 def _is_write_covered(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:

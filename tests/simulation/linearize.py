@@ -1,9 +1,9 @@
-"""Check strictly that some order of the operations explains every response (linearizability).
+"""Check that the history is linearizable: some order of the operations explains every response.
 
-For each share-partition, some order of its operations, each between its request and its response, must make
-`model` produce exactly the observed responses. An operation of unknown outcome may have taken effect before
-its deadline, or never. Linearizability implies that acknowledged writes survive any crash and that reads
-never return older states.
+For each share-partition, there must be an order of its operations in which each takes effect between its
+request and its response, and in which `model` produces the observed responses. An operation of unknown
+outcome may take effect before its deadline, or never. Linearizability implies that acknowledged writes
+survive any crash and that reads never return older states.
 
 `linearization_search` implements the search.
 """
@@ -31,7 +31,7 @@ def check_linearizable(
     for key, ops in history.operations_by_key():
         try:
             search = LinearizationSearch(topic_known(key), start_state(key))
-            _linearize_key(key, [op for op in ops if _may_change_state(op)], search)
+            _check_share_partition(key, [op for op in ops if _may_change_state(op)], search)
         except SearchLimitExceeded:
             given_up += 1
     return given_up
@@ -41,15 +41,17 @@ def _may_change_state(op: Operation) -> bool:
     """Return whether an operation may have changed the state, or its response describes the state."""
     is_loading = op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and not op.forwarded
     if is_loading or op.reached_wrong_coordinator:
-        # The coordinator refused the operation before processing it, so it cannot have had an effect.
+        # The coordinator refused the operation without processing it.
         return False
     return op.known or op.kind != SUMMARY
 
 
-def _linearize_key(key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch) -> None:
+def _check_share_partition(
+    key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch
+) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end_time(op, ops), True, op) for op in ops]
-    # A read may end the unanswered writes that it could show. At equal times, the read comes first.
+    # `_end_time` ends unanswered writes at the same time as a read. The read is placed first.
     events.sort(key=lambda event: (event[0], event[1] and not event[2].known))
     for _, is_end, op in events:
         before = search.configurations

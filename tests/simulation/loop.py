@@ -1,11 +1,10 @@
-"""An asyncio event loop on virtual time.
+"""An asyncio event loop on virtual time, with simulated processes that can be killed and paused.
 
-The loop never waits: when no callback is ready, the clock advances to the next timer. A run is as fast as its
-callbacks. A run is reproducible, because callbacks run in the order of their scheduling.
+The loop never waits: when no callback is ready, its clock advances to the next timer. A run is reproducible,
+because callbacks run in the order of their scheduling.
 
-All tasks and callbacks that are created inside a `Process` belong to it, through the context that asyncio
-propagates. So a process can be killed at any instant: its callbacks never run again. A process can also be
-paused, as by SIGSTOP: its due callbacks wait while other processes continue.
+All tasks and callbacks that are created in the context of a `Process` belong to it. When a process is killed,
+its callbacks never run again. While a process is paused, as by SIGSTOP, its due callbacks wait.
 """
 
 import asyncio
@@ -17,14 +16,14 @@ from weakref import WeakKeyDictionary
 
 
 class Process:
-    """A simulated process: all tasks and callbacks that are created in its context."""
+    """A simulated process, to which all tasks and callbacks belong that are created in its context."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.paused = False
         self.tasks: dict[asyncio.Task[Any], None] = {}
-        # Callbacks that became due during the pause, in their order.
+        # Callbacks that became due during the pause, in the order of their times.
         self.held_back: list[asyncio.Handle] = []
 
 
@@ -61,24 +60,24 @@ def _defer_if_paused(handle: asyncio.Handle) -> bool:
 
 
 class LoopStuck(Exception):
-    """All tasks wait, and no callback or timer is pending."""
+    """No callback or timer is pending, so the loop would wait for ever."""
 
 
 # Callbacks take no virtual time. After this number of iterations at the same time, each iteration advances
-# the clock a little, so that timers also run while callbacks are always ready.
-TURNS_AT_ONCE = 20
-TURN_S = 5e-6
+# the clock by ITERATION_S, so that timers also run while callbacks are always ready.
+ITERATIONS_AT_ONCE = 20
+ITERATION_S = 5e-6
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """The loop. `network` implements create_server; `failures` collects unhandled exceptions."""
+    """The event loop. `network` connects transports; `failures` collects unhandled exceptions."""
 
     BEGAN_S = 1_000.0
 
     def __init__(self) -> None:
         super().__init__()
         self._now_s = self.BEGAN_S
-        self._turns = 0
+        self._iterations = 0
         self._clock_resolution = 1e-9  # type: ignore[assignment]
         self._selector = self
         self.network: Any = None
@@ -91,11 +90,11 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Replace the selector: advance the clock instead of waiting."""
+        """Advance the clock instead of waiting; the loop is its own selector."""
         if timeout is None:
             raise LoopStuck("no callback is ready and no timer is set")
-        self._turns = 0 if timeout else self._turns + 1
-        self._now_s += timeout or (TURN_S if self._turns > TURNS_AT_ONCE else 0.0)
+        self._iterations = 0 if timeout else self._iterations + 1
+        self._now_s += timeout or (ITERATION_S if self._iterations > ITERATIONS_AT_ONCE else 0.0)
         return []
 
     def skip(self, seconds: float) -> None:
@@ -161,9 +160,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready.extend(held_back)  # type: ignore[attr-defined]
 
     async def kill(self, process: Process) -> None:
-        """Kill a process: unwind its tasks and drop its callbacks, in no virtual time.
+        """Kill a process: cancel its tasks and callbacks without advancing the clock.
 
-        The caller must disconnect the disk and the network of the process before this call.
+        The caller must disconnect the process from its disk and the network first.
         """
         process.alive = False
         self.resume(process)
@@ -190,6 +189,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine on virtual time and cancel the remaining tasks, like asyncio.run."""
+    """Run a coroutine on virtual time, like asyncio.run."""
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         return runner.run(main)

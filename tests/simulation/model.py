@@ -1,8 +1,8 @@
 """Specify the state of a share-partition after each operation, as a sequential model for the checkers.
 
-The model shares no code with `coordinator.shard`: it stores a delivery count and state for each offset
-instead of packed batches. Log records and snapshots do not exist here, because they must not be visible to
-clients.  Source: Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists. The
+The model shares no code with `coordinator.shard`: it stores a delivery count and a delivery state for each
+offset instead of state batches. It has no log records and snapshots, because clients cannot see them. The
+rules are those of Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists. The
 property tests (`tests/property/modelled_shard.py`) compare a shard with this model, too.
 """
 
@@ -19,7 +19,7 @@ Progress = tuple[tuple[int, int, int], ...]
 
 
 class AnswerFields(NamedTuple):
-    """The content of a response without its message. Fields that an API does not return are None."""
+    """The fields of a response, except the error message. Fields that an API does not return are None."""
 
     error_code: int
     state_epoch: int | None = None
@@ -52,7 +52,7 @@ _UNKNOWN_TOPIC = AnswerFields(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 @lru_cache(maxsize=4_096)
 def offset_progress(state_batches: bytes) -> Progress:
-    """Unpack batches to one entry for each offset: the greatest entry, if batches overlap."""
+    """Return one entry for each offset of state batches; the greatest one if batches overlap."""
     best: dict[int, tuple[int, int]] = {}
     for first, last, state, count in unpack(state_batches):
         for user_offset in range(first, last + 1):
@@ -66,8 +66,8 @@ def _has_inverted_batch(state_batches: bytes) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def merge_batches(current: Progress, written: Progress, start_offset: int) -> Progress:
-    """Merge two progress values: each offset from the start offset on gets the greater entry."""
+def merge_progress(current: Progress, written: Progress, start_offset: int) -> Progress:
+    """Return the greater entry of both for each offset from the start offset on."""
     best: dict[int, tuple[int, int]] = {}
     for user_offset, count, state in (*current, *written):
         if start_offset == -1 or user_offset >= start_offset:
@@ -131,7 +131,7 @@ def _apply_write(state: State | None, part: Any, known: bool) -> tuple[State | N
     return state._replace(
         start_offset=start_offset,
         complete_count=complete_count,
-        progress=merge_batches(state.progress, offset_progress(part.state_batches), start_offset),
+        progress=merge_progress(state.progress, offset_progress(part.state_batches), start_offset),
     ), _OK
 
 
@@ -153,7 +153,7 @@ def _apply_summary(state: State | None, part: Any, known: bool) -> tuple[State |
     )
 
 
-_APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, AnswerFields]]] = {
+_APPLY_BY_KIND: dict[str, Callable[[State | None, Any, bool], tuple[State | None, AnswerFields]]] = {
     INITIALIZE: _apply_initialize,
     READ: _apply_read,
     WRITE: _apply_write,
@@ -165,17 +165,17 @@ _APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, Answer
 def apply_operation(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
 ) -> tuple[State | None, AnswerFields]:
-    """Apply the parts of one operation in order, or none of them if one part is refused."""
+    """Apply the entries of one operation in order, or none of them if one is refused."""
     next_state, fields = state, _OK
     for part in parts:
-        next_state, fields = _APPLY[kind](next_state, part, topic_known)
+        next_state, fields = _APPLY_BY_KIND[kind](next_state, part, topic_known)
         if fields.error_code:
             return state, fields
     return next_state, fields
 
 
 def answer_fields(kind: str, answer: Any) -> AnswerFields:
-    """Return the content of the response to an operation (in the newest version of its API)."""
+    """Return the fields of a response in the newest version of its API."""
     if answer.error_code:
         return AnswerFields(int(answer.error_code))
     if kind == READ:

@@ -1,4 +1,4 @@
-"""Inject the faults of all kinds of simulation: crashes, stops, and steps of the wall clock."""
+"""Inject the faults that all kinds of simulation have: crashes, stops, and steps of the wall clock."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,22 +13,22 @@ Fault = Callable[[Any, Random], Coroutine[Any, Any, None]]
 FaultKind = tuple[float | None, Fault]
 
 
-def choose_place(world: AnyWorld, rng: Random) -> int | None:
-    """Return the place (index) of a running process that no other fault uses, or None."""
+def choose_free_place(world: AnyWorld, rng: Random) -> int | None:
+    """Return the place of a running process that no other fault starts or ends, or None."""
     places = [
         place
         for place, process in enumerate(world.processes)
-        if process is not None and not world.lives[place].locked()
+        if process is not None and not world.process_locks[place].locked()
     ]
     return rng.choice(places) if places and world.faulty else None
 
 
 async def crash_coordinator(world: AnyWorld, rng: Random) -> None:
-    """Crash a coordinator and start it again; sometimes repeat that soon after its start."""
-    place, nemesis = choose_place(world, rng), world.plan.nemesis
+    """Crash a coordinator and start it again; sometimes crash it again soon after its start."""
+    place, nemesis = choose_free_place(world, rng), world.plan.nemesis
     if place is None:
         return
-    async with world.lives[place]:
+    async with world.process_locks[place]:
         again = True
         while again and world.faulty:
             await world.crash(place)
@@ -41,9 +41,9 @@ async def crash_coordinator(world: AnyWorld, rng: Random) -> None:
 
 async def stop_coordinator(world: AnyWorld, rng: Random) -> None:
     """Stop a coordinator and start it again."""
-    place = choose_place(world, rng)
+    place = choose_free_place(world, rng)
     if place is not None:
-        async with world.lives[place]:
+        async with world.process_locks[place]:
             await world.stop(place)
             await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
             await world.start(place)
@@ -55,9 +55,11 @@ async def shift_clock(world: AnyWorld, rng: Random) -> None:
     rng.choice(world.clocks).ahead_ms += rng.randrange(-most, most + 1)
 
 
-def make_faults(world: AnyWorld, rng: Random, kinds: Sequence[FaultKind]) -> list[Coroutine[Any, Any, None]]:
-    """Return a coroutine for each enabled kind of fault; they run until cancelled."""
-    # Each kind of fault has its own random generator, so that a new kind does not change the other kinds.
+def make_fault_coroutines(
+    world: AnyWorld, rng: Random, kinds: Sequence[FaultKind]
+) -> list[Coroutine[Any, Any, None]]:
+    """Return a coroutine for each enabled kind of fault, which injects it until cancelled."""
+    # Each kind of fault has its own random generator, so that adding a kind does not change the others.
     return [
         _repeat_fault(world, mean_s, inject, Random(rng.getrandbits(64)))
         for mean_s, inject in kinds

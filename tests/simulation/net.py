@@ -1,10 +1,12 @@
-"""Simulate a network between clients and the real listener: delayed, split and lost byte streams.
+"""Simulate TCP connections between clients and the real listener, with delays, splits and losses.
 
-Possible faults: bytes arrive in chunks of any size and after any delay, and connections overtake each other.
-A connection is cut between any two bytes. Client and server detect that at different times, or one of them
-never does (half open). A client stops reading, and the whole network is blocked for a while.  Impossible,
-because TCP prevents it: bytes of one direction change, get lost or overtake each other while both ends are
-connected.
+* Bytes arrive in chunks of any size and after any delay; connections may overtake each other.
+* A connection is cut between any two bytes. Client and server detect that at different times, or one of them
+  never does (half open).
+* A client stops reading for a while.
+* The whole network is blocked for a while.
+
+As with TCP, the bytes of one direction arrive unchanged and in order while both ends are connected.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.loop import SimLoop
-from tests.simulation.pipes import FIN, RESET, TCP_GIVES_UP_S, NetFaults, Pipe, ServerTransport
+from tests.simulation.pipes import FIN, RESET, RETRANSMISSION_TIMEOUT_S, NetFaults, Pipe, ServerTransport
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.connections import BrokerNetwork
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
 class ClientEnd:
     """The client's end of a connection.
 
-    Set `on_data` and `on_lost` at once, before the next loop iteration.
+    The client must set `on_data` and `on_lost` before the next iteration of the event loop.
     """
 
-    def __init__(self, link: "Link") -> None:
+    def __init__(self, link: "SimConnection") -> None:
         self._link = link
         self.number = link.number
         self.closed = False
@@ -35,8 +37,8 @@ class ClientEnd:
         self.on_lost: Callable[[], None] = lambda: None
 
     @property
-    def is_sound(self) -> bool:
-        """Return whether no fault has affected this connection."""
+    def is_unaffected_by_faults(self) -> bool:
+        """Whether no fault has affected this connection."""
         link = self._link
         return not (
             self.closed or link.to_client.vanished or link.to_client.paused or link.to_server.vanished
@@ -59,12 +61,12 @@ class ClientEnd:
             link.run_at_server(link.network.faults.latency_s, link.transport.on_client_closed)
 
     def read_slowly(self, pause_s: float) -> None:
-        """Stop reading for a while."""
+        """Stop reading for `pause_s` seconds."""
         self._link.to_client.paused = True
         self._link.run_at_client(pause_s, self._link.to_client.resume)
 
     def deliver_data(self, item: Any) -> None:
-        """Pass data of the server to the client."""
+        """Pass bytes from the server, or the end of the connection, to the client."""
         if self.closed:
             return
         if isinstance(item, bytes):
@@ -106,8 +108,8 @@ class ClientTransport(asyncio.Transport):
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
 
-class Link:
-    """One connection: two pipes, two ends, and its planned faults."""
+class SimConnection:
+    """One TCP connection: a pipe for each direction, both ends, and the faults that were drawn for it."""
 
     def __init__(self, network: "Network", rng: Random, number: int, address: tuple[str, int]) -> None:
         self.network = network
@@ -132,7 +134,7 @@ class Link:
         self.transport: ServerTransport
 
     def accept(self, factory: Callable[[], asyncio.Protocol]) -> None:
-        """Create the listener's end; runs in the listener's context."""
+        """Create the listener's end. The caller runs this method in the context of the listener."""
         protocol = factory()
         self._server_context = contextvars.copy_context()
         self.transport = ServerTransport(self, protocol)
@@ -149,7 +151,7 @@ class Link:
         self.network.loop.call_later(delay_s, callback, *args, context=self._server_context)
 
     def cut_connection(self) -> None:
-        """Cut the connection. If the plan makes it half open, one of the ends never detects the cut."""
+        """Cut the connection. If it becomes half open, one end never detects the cut."""
         client_unaware = self._half_open and self.rng.random() < 0.5
         server_unaware = self._half_open and not client_unaware
         if not client_unaware:
@@ -157,21 +159,21 @@ class Link:
         self.to_client.vanished = True
         if server_unaware:
             self.to_server.vanished = True
-            self.run_at_server(TCP_GIVES_UP_S, self.transport.give_up)
+            self.run_at_server(RETRANSMISSION_TIMEOUT_S, self.transport.on_retransmission_timeout)
         else:
             self.to_server.finish(RESET)
             self.run_at_server(self.rng.expovariate(20), self.transport.on_client_closed)
 
 
 class Network:
-    """All connections. An address belongs to its most recent listener."""
+    """All connections and listeners of the simulation."""
 
     def __init__(self, loop: SimLoop, rng: Random, faults: NetFaults) -> None:
         self.loop = loop
         self.faults = faults
         self.blocked_until_s = 0.0
-        self.links: set[Link] = set()
-        # The clusters of this network, by the addresses of their brokers.
+        self.links: set[SimConnection] = set()
+        # The simulated clusters, by the addresses of their brokers.
         self.brokers: dict[tuple[str, int], BrokerNetwork] = {}
         self._rng = rng
         self._numbers = 0
@@ -190,9 +192,9 @@ class Network:
         self._listening.pop(address, None)
 
     async def connect(self, host: str, port: int) -> ClientEnd:
-        """Connect; raises ConnectionRefusedError without a listener."""
+        """Open a connection. Raises ConnectionRefusedError if no process listens on the address."""
         self._numbers += 1
-        link = Link(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
+        link = SimConnection(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
         await asyncio.sleep(self.faults.latency_s + max(0.0, self.blocked_until_s - self.loop.time()))
         server = self._listening.get((host, port))
         if server is None:
@@ -202,14 +204,17 @@ class Network:
         return link.client
 
     async def open(self, protocol: asyncio.Protocol, host: str, port: int) -> asyncio.Transport:
-        """Connect a client's protocol; raises ConnectionRefusedError without a listener."""
+        """Open a connection for an asyncio protocol, to a listener or a broker.
+
+        Raises ConnectionRefusedError if no process listens on the address.
+        """
         brokers = self.brokers.get((host, port))
         if brokers is not None:
             return await brokers.open(protocol, (host, port))
         return ClientTransport(await self.connect(host, port), protocol)
 
     def drop_connections(self, address: tuple[str, int]) -> None:
-        """Drop the connections of a dead process; their clients detect that soon, or never."""
+        """Drop the connections of a dead process; the clients detect that soon, or in 10 % of cases never."""
         rng = self._rng
         self._listening.pop(address, None)
         links = {link for link in self.links if link.address == address}
@@ -222,13 +227,13 @@ class Network:
                 link.to_client.vanished = True
 
     def block_traffic(self, seconds: float) -> None:
-        """Block all traffic for a while; data that is sent meanwhile arrives afterwards."""
+        """Block all traffic for `seconds`; data that is sent in the meantime arrives afterwards."""
         self.blocked_until_s = max(self.blocked_until_s, self.loop.time() + seconds)
 
 
 @dataclass
 class _SimServer:
-    """The subset of asyncio's server object that the listener uses."""
+    """The methods of asyncio.Server that the listener uses."""
 
     network: Network
     address: tuple[str, int]

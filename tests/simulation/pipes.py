@@ -1,4 +1,4 @@
-"""Simulate the two directions of a connection, and its server end as an asyncio transport."""
+"""Simulate one direction of a TCP connection, and the listener's end as an asyncio transport."""
 
 import asyncio
 import contextvars
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.simulation.net import Link
+    from tests.simulation.net import SimConnection
 
-# TCP retransmits for this number of seconds without an acknowledgement before it closes a connection.
-TCP_GIVES_UP_S = 900.0
+# TCP closes a connection after this number of seconds without an acknowledgement.
+RETRANSMISSION_TIMEOUT_S = 900.0
 
 FIN = object()
 RESET = object()
@@ -19,7 +19,7 @@ RESET = object()
 
 @dataclass(frozen=True)
 class NetFaults:
-    """Rates are per connection. Times are in seconds; random times are means of exponential delays."""
+    """The faults of the network. Rates are per connection; times are means in seconds."""
 
     latency_s: float = 0.001
     jitter_s: float = 0.0
@@ -29,22 +29,26 @@ class NetFaults:
     cut_after_bytes: int = 4_000
     stall_rate: float = 0.0
     stall_s: float = 1.0
-    # The size of the system's send buffer, and of the transport's buffer above which it pauses the protocol.
+    # The size of the socket's send buffer, and of the transport's buffer above which it calls pause_writing.
     send_buffer_bytes: int = 65_536
     high_water_bytes: int = 65_536
 
 
 class Pipe:
-    """One direction of a connection: passes chunks to `sink` in order, each after its delay."""
+    """One direction of a connection. It passes chunks of bytes to `sink` in order, each after its delay."""
 
     def __init__(
-        self, link: "Link", context: contextvars.Context, sink: Callable[[Any], None], cut_after: int | None
+        self,
+        link: "SimConnection",
+        context: contextvars.Context,
+        sink: Callable[[Any], None],
+        cut_after: int | None,
     ) -> None:
         self.link = link
         self.in_flight = 0
-        # The connection is lost without notice: no data arrives, and the sender does not detect that.
+        # Whether all data in flight and all later data is lost, which the sender does not detect.
         self.vanished = False
-        # The reader has closed: sent data no longer uses buffer space.
+        # Whether the reader has closed the connection, so that data uses no buffer any more.
         self.discarding = False
         self.paused = False
         self.on_delivered: Callable[[], None] | None = None
@@ -56,7 +60,7 @@ class Pipe:
         self._last_s = 0.0
 
     def send(self, data: bytes) -> None:
-        """Accept bytes; they arrive later, in chunks."""
+        """Send bytes, which arrive later in chunks."""
         if self.discarding:
             return
         self.in_flight += len(data)
@@ -69,7 +73,7 @@ class Pipe:
             data = data[size:]
 
     def finish(self, item: object = FIN) -> None:
-        """Signal the end of the stream to the other end, after the last byte."""
+        """Send FIN or RESET after the last byte."""
         self._schedule_delivery(item)
 
     def discard(self) -> None:
@@ -80,14 +84,14 @@ class Pipe:
     def _schedule_delivery(self, item: Any) -> None:
         network = self.link.network
         loop, rng, faults = network.loop, self.link.rng, network.faults
-        # A random factor prevents events of several connections at the same time. Such events would run in
-        # the order of a set, which differs between Python processes.
+        # A random factor prevents simultaneous events of several connections. Their order would depend on the
+        # order of a set, which differs between Python processes.
         delay_s = faults.latency_s * rng.uniform(0.9, 1.1) + (
             rng.expovariate(1 / faults.jitter_s) if faults.jitter_s else 0.0
         )
         if rng.random() < faults.stall_rate:
             delay_s += rng.expovariate(1 / faults.stall_s)
-        # Slightly later than the previous chunk, which fixes the order on a connection.
+        # A chunk arrives after the previous one, because TCP preserves the order.
         self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.blocked_until_s + delay_s)
         loop.call_at(self._last_s, self._receive_item, item, context=self._context)
 
@@ -99,12 +103,12 @@ class Pipe:
             self.deliver()
 
     def resume(self) -> None:
-        """Deliver the data that arrived while reading was paused."""
+        """Continue reading; deliver the data that arrived during the pause."""
         self.paused = False
         self.link.network.loop.call_soon(self.deliver, context=self._context)
 
     def deliver(self) -> None:
-        """Deliver the data that has arrived, unless the reader pauses in between."""
+        """Deliver the data that has arrived, until the reader pauses."""
         while self._arrived and not (self.paused or self.vanished or self.discarding):
             item = self._arrived.popleft()
             if isinstance(item, bytes):
@@ -132,9 +136,9 @@ class Pipe:
 
 
 class ServerTransport(asyncio.Transport):
-    """The listener's end as a TCP transport for its protocol."""
+    """The listener's end of a connection, as an asyncio transport."""
 
-    def __init__(self, link: "Link", protocol: asyncio.Protocol) -> None:
+    def __init__(self, link: "SimConnection", protocol: asyncio.Protocol) -> None:
         super().__init__()
         self._link = link
         self._protocol = protocol
@@ -156,7 +160,7 @@ class ServerTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that exceed the system's send buffer."""
+        """Return the number of bytes that exceed the socket's send buffer."""
         return max(0, self._link.to_client.in_flight - self._faults.send_buffer_bytes)
 
     def is_closing(self) -> bool:
@@ -177,13 +181,13 @@ class ServerTransport(asyncio.Transport):
         self._lose_connection_later(None)
 
     def pause_reading(self) -> None:
-        """Defer arriving data."""
+        """Keep arriving data until `resume_reading`."""
         assert not self._closing
         assert not self._link.to_server.paused, "reading is paused twice"
         self._link.to_server.paused = True
 
     def resume_reading(self) -> None:
-        """Deliver the deferred data."""
+        """Deliver the data that was kept."""
         assert not self._closing
         assert self._link.to_server.paused, "reading is resumed twice"
         self._link.to_server.resume()
@@ -193,7 +197,7 @@ class ServerTransport(asyncio.Transport):
         return self._link.network.faults
 
     def deliver_data(self, item: Any) -> None:
-        """Pass data of the client to the protocol."""
+        """Pass bytes from the client, or the end of the connection, to the protocol."""
         if self._closing or self._lost:
             return
         if item is RESET:
@@ -205,7 +209,7 @@ class ServerTransport(asyncio.Transport):
             self._protocol.data_received(item)
 
     def on_bytes_received(self) -> None:
-        """Resume the protocol when the client has received enough bytes."""
+        """Called when the client has received bytes: resume writing, or complete the close."""
         if self._lost:
             return
         if self._writing_paused and self.get_write_buffer_size() <= self._faults.high_water_bytes // 4:
@@ -215,18 +219,18 @@ class ServerTransport(asyncio.Transport):
             self._lose_connection_later(None)
 
     def on_client_closed(self) -> None:
-        """Handle the close of the client's socket: all writes fail, including those in progress."""
+        """Called when the client has closed its socket: all writes fail, including those in progress."""
         if self.get_write_buffer_size():
             self._lose_connection(ConnectionResetError("reset by the client"))
         self._peer_gone = True
         self._link.to_client.discard()
 
-    def give_up(self) -> None:
-        """Close a half-open connection after TCP's retransmission timeout, or check again later."""
+    def on_retransmission_timeout(self) -> None:
+        """Close a half-open connection if it has unacknowledged data; otherwise check again later."""
         if self._link.to_client.in_flight or self._closing:
             self._lose_connection(TimeoutError("the client acknowledges no data"))
         elif not self._lost:
-            self._link.run_at_server(TCP_GIVES_UP_S, self.give_up)
+            self._link.run_at_server(RETRANSMISSION_TIMEOUT_S, self.on_retransmission_timeout)
 
     def _lose_connection_later(self, error: Exception | None) -> None:
         self._link.run_at_server(0.0, self._lose_connection, error)

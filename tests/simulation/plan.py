@@ -1,8 +1,7 @@
 """Draw the plan of a simulation from its seed: sizes, limits, load, and the rates of faults.
 
-Each kind of fault is disabled for about half of the seeds. The rates of the enabled faults span orders of
-magnitude. If all faults were always enabled, defects that need a single fault or an idle shard would not
-appear.
+Each kind of fault is disabled for about half of the seeds, because some defects appear only with few faults
+or with an idle shard. The rates of the enabled faults span orders of magnitude.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,24 +15,25 @@ from coordinator.shard import SnapshotPolicy
 from tests.simulation.disk import DiskFaults
 from tests.simulation.pipes import NetFaults
 
-# The default maximum of the virtual seconds of the phase with faults.
+# The default length of the phase with faults, in virtual seconds.
 FAULTY_S = 120.0
+# The phase with faults ends after this number of operations.
 OPS_MAX = 350
 
-# Clients have fewer operations in progress at any time.
+# An upper limit of the operations that all clients together have in progress.
 OPERATIONS_AT_A_TIME_MAX = 1_000
 
 
 @dataclass(frozen=True)
-class Load:
-    """The clients and their rates. Times are means of exponential pauses, in seconds."""
+class Workload:
+    """The clients and their rates. Times are means of exponentially distributed pauses, in seconds."""
 
     groups: int = 1
     topics: int = 1
     partitions: int = 2
     brokers: int = 2
     leaders_per_key: int = 2
-    # The pause of a partition leader between two writes, and the time until it is replaced.
+    # The pause of a share-partition leader between two writes, and the time until it is replaced.
     think_s: float = 0.05
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
@@ -46,32 +46,32 @@ class Load:
     # The mean interval of polling readers, in seconds. None: no polling readers.
     poll_s: float | None = None
     polling_readers: int = 1
-    # The part of summaries among the requests of polling readers. The other requests of polling readers are
-    # reads, which write if the leader epoch is new.
+    # The fraction of summaries among the requests of polling readers. The others are reads, which store the
+    # leader epoch if it is new.
     summary_rate: float = 0.5
-    # Callers of the client library, and the number of concurrent calls of each.
+    # The number of clients that use the client library, and of concurrent calls of each.
     library_users: int = 0
     library_calls: int = 3
     hostile_clients: int = 1
     hostile_pause_s: float = 1.0
     hostile_pipeline_max: int = 4
-    # The interval of invalid or incomplete requests. None: none.
+    # The interval of invalid or incomplete requests. None: no such requests.
     garbage_s: float | None = None
-    # The part of requests before which a broker sends FindCoordinator.
+    # The fraction of requests before which a broker sends FindCoordinator.
     look_up_rate: float = 0.1
     slow_reader_rate: float = 0.0
-    # Whether coordinators know which topics exist, and refuse other topics.
+    # Whether coordinators know which topics exist, so that they refuse requests for other topics.
     topics_listed: bool = False
 
 
 @dataclass(frozen=True)
 class Nemesis:
-    """The faults of coordinators: their mean intervals in seconds, or None for never."""
+    """The faults of coordinators (Jepsen's term): mean intervals and durations in seconds; None: never."""
 
     crash_s: float | None = None
-    # The part of crashes that are soon followed by another crash.
+    # The fraction of crashes that are soon followed by another crash.
     crash_again_rate: float = 0.0
-    # The part of starts and stops that are interrupted by a crash.
+    # The fraction of starts and stops that are interrupted by a crash.
     interrupt_rate: float = 0.0
     stop_s: float | None = None
     down_s: float = 2.0
@@ -96,16 +96,16 @@ class MachineNemesis(Nemesis):
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """The parameters of all kinds of simulation that are decided before the start."""
+    """The parameters that all kinds of simulation have."""
 
     seed: int
     state_partitions: int = 3
-    # The node ids of one coordinator.
+    # The number of node ids that FindCoordinator returns for one coordinator.
     node_ids: int = 1
     ops_max: int = OPS_MAX
     faulty_s: float = FAULTY_S
     quiet_points: int = 1
-    load: Load = field(default_factory=Load)
+    load: Workload = field(default_factory=Workload)
     nemesis: Nemesis = field(default_factory=Nemesis)
     net: NetFaults = field(default_factory=NetFaults)
     policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
@@ -116,27 +116,27 @@ class SimulationPlan:
 
     @property
     def kind(self) -> str:
-        """The kind of the simulation, for messages."""
+        """The kind of the simulation, for messages to the user."""
         raise NotImplementedError
 
     @property
-    def way_s(self) -> float:
-        """The maximum number of seconds of the delivery of a request, if the network is not blocked."""
+    def delivery_max_s(self) -> float:
+        """The seconds in which the network delivers a request, if it is not blocked."""
         net = self.net
         return 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
 
     @property
     def latest_effect_s(self) -> float:
-        """The number of seconds after which a request can have no effect any more."""
+        """The seconds after which a request that was sent cannot take effect any more."""
         raise NotImplementedError
 
     @property
-    def settled_s(self) -> float:
-        """The number of seconds after which a request can have no effect, if there are no faults."""
+    def latest_effect_without_faults_s(self) -> float:
+        """The seconds after which a request cannot take effect any more if no fault is active."""
         return self.latest_effect_s
 
     @property
-    def sound_net(self) -> NetFaults:
+    def net_without_faults(self) -> NetFaults:
         """The network without faults."""
         net = self.net
         return NetFaults(
@@ -149,8 +149,8 @@ class SimulationPlan:
         """Return the same plan without faults."""
         raise NotImplementedError
 
-    def lasting(self, minutes: float | None) -> Self:
-        """Return the plan with a phase with faults of this length, without a limit on operations."""
+    def with_duration(self, minutes: float | None) -> Self:
+        """Return the plan with this length of the phase with faults and no limit on operations."""
         if minutes is None:
             return self
         return replace(self, faulty_s=60 * minutes, ops_max=1_000_000_000)
@@ -158,23 +158,22 @@ class SimulationPlan:
 
 @dataclass(frozen=True)
 class JournalPlan(SimulationPlan):
-    """All parameters of a simulation of one coordinator with a journal."""
+    """The parameters of a simulation of one coordinator with a journal."""
 
     nemesis: MachineNemesis = field(default_factory=MachineNemesis)
     journal_sync: Literal["always", "os"] = "always"
     disk_faults: DiskFaults = field(default_factory=DiskFaults)
-    # The part of crashes that leave a flipped bit on the disk.
+    # The fraction of crashes that flip a bit on the disk.
     damage_rate: float = 0.0
     segment_bytes: int = 1 << 16
 
     @property
     def kind(self) -> str:
-        """The kind of the simulation, for messages."""
         return "alone"
 
     @property
     def latest_effect_s(self) -> float:
-        """The seconds after which a request can have no effect any more.
+        """The seconds after which a request that was sent cannot take effect any more.
 
         The coordinator starts no operation that is older than `request_age_max_s`. The delivery of the
         request and the append add to this age.
@@ -183,11 +182,17 @@ class JournalPlan(SimulationPlan):
         network_blocked_s = 8 * nemesis.network_blocked_s if nemesis.block_network_s else 0.0
         suspended_s = 8 * nemesis.suspended_s if nemesis.suspend_s else 0.0
         append_s = 10 * self.disk_faults.stall_s + 20.0
-        return self.runtime_limits.request_age_max_s + self.way_s + network_blocked_s + suspended_s + append_s
+        return (
+            self.runtime_limits.request_age_max_s
+            + self.delivery_max_s
+            + network_blocked_s
+            + suspended_s
+            + append_s
+        )
 
     @property
     def has_response_deadline(self) -> bool:
-        """Return whether every request on a sound connection must be answered before its client's timeout."""
+        """Whether clients get each response before their timeout if no fault affects the connection."""
         return (
             self.nemesis.block_network_s is None
             and self.nemesis.suspend_s is None
@@ -200,62 +205,60 @@ class JournalPlan(SimulationPlan):
         """Return the plan for the next process of the coordinator, sometimes with another configuration."""
         if rng.random() < 0.7:
             return self
-        return replace(self, policy=draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
+        return replace(self, policy=draw_snapshot_policy(rng), segment_bytes=_draw_segment_bytes(rng))
 
     def without_faults(self) -> "JournalPlan":
         """Return the same plan without faults."""
-        # Without faults, no operation waits for the write timeout, even if each append has only a few of the
-        # operations in progress. An append waits for a write and for a sync.
+        # The disk is so fast that no operation reaches the write timeout, even if many appends are needed for
+        # all operations in progress. An append takes one write and one sync.
         limits = self.runtime_limits
         appends = OPERATIONS_AT_A_TIME_MAX / min(limits.operations_per_append_max, OPERATIONS_AT_A_TIME_MAX)
         step_s = limits.write_timeout_s / max(50, 4 * appends)
         sound = DiskFaults(
             write_s=min(self.disk_faults.write_s, step_s), sync_s=min(self.disk_faults.sync_s, step_s)
         )
-        return replace(self, net=self.sound_net, disk_faults=sound)
+        return replace(self, net=self.net_without_faults, disk_faults=sound)
 
 
 def draw_log_uniform(rng: Random, low: float, high: float) -> float:
-    """Draw a number with a log-uniform distribution."""
     return exp(rng.uniform(log(low), log(high)))
 
 
 def draw_rate(rng: Random, low: float, high: float, chance: float = 0.5) -> float:
-    """Draw a rate, or 0."""
+    """Draw a rate with probability `chance`; otherwise return 0."""
     return draw_log_uniform(rng, low, high) if rng.random() < chance else 0.0
 
 
 def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> float | None:
-    """Draw a mean interval, or None for never."""
+    """Draw a mean interval with probability `chance`; otherwise return None (never)."""
     return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
 def draw_plan(seed: int, *, minutes: float | None = None) -> JournalPlan:
-    """Draw a plan; see `SimulationPlan.lasting` for `minutes`."""
+    """Draw a plan. `minutes` is the length of the phase with faults, or None for the default."""
     rng = Random(seed)
     plan = JournalPlan(
         seed,
         state_partitions=rng.randrange(1, 6),
         node_ids=rng.randrange(1, 5),
         quiet_points=rng.randrange(3),
-        load=draw_load(rng),
+        load=draw_workload(rng),
         nemesis=_draw_nemesis(rng),
-        net=draw_net(rng),
+        net=draw_network_faults(rng),
         journal_sync=rng.choice(("always", "always", "os")),
-        disk_faults=_draw_disk(rng),
+        disk_faults=_draw_disk_faults(rng),
         damage_rate=draw_rate(rng, 0.1, 0.7, 0.4),
-        policy=draw_policy(rng),
+        policy=draw_snapshot_policy(rng),
         runtime_limits=draw_runtime_limits(rng),
         server_limits=_draw_server_limits(rng),
         segment_bytes=_draw_segment_bytes(rng),
         cold_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
         prune_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
     )
-    return plan.lasting(minutes)
+    return plan.with_duration(minutes)
 
 
-def draw_policy(rng: Random) -> SnapshotPolicy:
-    """Draw the policy for snapshots."""
+def draw_snapshot_policy(rng: Random) -> SnapshotPolicy:
     return SnapshotPolicy(
         updates_max=rng.choice((0, 1, 3, 10, 500)), update_bytes_min=rng.choice((1, 300, 16_384))
     )
@@ -265,9 +268,8 @@ def _draw_segment_bytes(rng: Random) -> int:
     return 1 << rng.randrange(12, 18)
 
 
-def draw_load(rng: Random) -> Load:
-    """Draw the clients and their rates."""
-    return Load(
+def draw_workload(rng: Random) -> Workload:
+    return Workload(
         groups=rng.randrange(1, 3),
         topics=rng.randrange(1, 3),
         partitions=rng.randrange(1, 4),
@@ -309,8 +311,7 @@ def _draw_nemesis(rng: Random) -> MachineNemesis:
     )
 
 
-def draw_net(rng: Random) -> NetFaults:
-    """Draw the network faults."""
+def draw_network_faults(rng: Random) -> NetFaults:
     return NetFaults(
         latency_s=draw_log_uniform(rng, 0.0001, 0.05),
         jitter_s=draw_rate(rng, 0.0001, 0.5),
@@ -325,7 +326,7 @@ def draw_net(rng: Random) -> NetFaults:
     )
 
 
-def _draw_disk(rng: Random) -> DiskFaults:
+def _draw_disk_faults(rng: Random) -> DiskFaults:
     return DiskFaults(
         write_fails_rate=draw_rate(rng, 0.002, 0.1),
         sync_fails_rate=draw_rate(rng, 0.002, 0.1),
@@ -340,7 +341,6 @@ def _draw_disk(rng: Random) -> DiskFaults:
 
 
 def draw_runtime_limits(rng: Random) -> RuntimeLimits:
-    """Draw the limits of the runtime."""
     return RuntimeLimits(
         queued_operations_max=rng.choice((3, 20, 100_000)),
         operations_per_append_max=rng.choice((1, 3, 4_096)),
@@ -355,9 +355,8 @@ def draw_runtime_limits(rng: Random) -> RuntimeLimits:
 
 def _draw_server_limits(rng: Random) -> ServerLimits:
     frame_bytes_max = rng.choice((4_096, 16 << 20))
-    # If few connections are permitted, connections of vanished clients must be closed before the faults end.
-    # Otherwise no connection would be free. The time for that is at most `latest_effect_s`, which is above
-    # request_age_max_s.
+    # If few connections are permitted, the coordinator must close the connections of lost clients soon;
+    # otherwise no other client could connect after the faults have ended.
     connections_max = rng.choice((30, 2_000))
     idle_max_s = 12.0 if connections_max == 30 else 600.0
     return ServerLimits(

@@ -1,7 +1,7 @@
 """Run the real components of a coordinator with a simulated network, storage and clock.
 
-The memory of a process is lost when the process ends; its log remains.  A crash may happen between any two
-callbacks. Subclasses add the log and the ownership of shards.
+When a process ends, its memory is lost and its log remains. A process may crash between any two callbacks.
+Subclasses add the log and the ownership of shards.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ NODE_ID_FIRST = 1_000_000
 
 
 class StartStopTimeout(Exception):
-    """A start or stop exceeded its limit, so the process is killed during it."""
+    """A start or stop exceeded its time limit; the caller kills the process."""
 
 
 class SimClock:
-    """The wall clock, which follows virtual time. Faults can shift it."""
+    """A wall clock that follows virtual time; faults change `ahead_ms`."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -41,23 +41,23 @@ class SimClock:
 
 
 def coordinator_address(place: int) -> HostPort:
-    """Return the address of all successive coordinators of a place."""
+    """Return the listener address of a place."""
     return HostPort(f"coordinator-{place}", 9095)
 
 
 class CoordinatorProcess:
     """A coordinator from its start to its crash or stop.
 
-    A place is the index of an address. The successive processes of a place have different names.
+    A place is the index of an address. Each process that runs there has a different name.
     """
 
     log: StateLog
     runtime: Runtime
     listener: Listener
 
-    def __init__(self, world: "World", place: int, life: int, plan: SimulationPlan) -> None:
+    def __init__(self, world: "World", place: int, number: int, plan: SimulationPlan) -> None:
         self.place = place
-        self.name = f"{place}.{life}"
+        self.name = f"{place}.{number}"
         self.address = coordinator_address(place)
         self._world = world
         self._loop = world.loop
@@ -66,9 +66,9 @@ class CoordinatorProcess:
         self._common_plan = plan
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all components in the coordinator's order. Raises StartStopTimeout after `limit_s`.
+        """Start all components, in the order of `coordinator.app`.
 
-        Raises LogError if the log cannot be opened.
+        Raises StartStopTimeout after `limit_s`, and LogError if the log cannot be opened.
         """
         await self.run_in_process(self._start, limit_s)
 
@@ -107,7 +107,7 @@ class CoordinatorProcess:
         raise NotImplementedError
 
     async def crash(self) -> None:
-        """Kill the process. Its requests to other processes may still arrive."""
+        """Kill the process. Requests that it has sent may still arrive."""
         self._loop.network.drop_connections(self.address)
         await self._end()
 
@@ -115,19 +115,18 @@ class CoordinatorProcess:
         await self._loop.kill(self._process)
 
     async def release(self) -> None:
-        """Release what remains in memory after the end of the process."""
+        """Close what the process still holds in memory; called at the end of the simulation."""
 
     def pause(self) -> None:
         """Run no callback of this process, as after SIGSTOP."""
         self._process.paused = True
 
     def resume(self) -> None:
-        """Continue, and process the messages that arrived in the meantime."""
+        """Run the callbacks that became due during the pause, and continue."""
         self._loop.resume(self._process)
 
     @property
     def paused(self) -> bool:
-        """Return whether the process is paused."""
         return self._process.paused
 
     def create_task(self, coro: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:

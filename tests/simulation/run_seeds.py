@@ -13,18 +13,21 @@ from tests.simulation.plan import draw_plan
 from tests.simulation.simulation import SimulationOutcome
 
 
-def run_alone(seed: int, minutes: float | None = None) -> SimulationOutcome:
+def simulate_journal(seed: int, minutes: float | None = None) -> SimulationOutcome:
     """Simulate one coordinator with a journal."""
     return JournalSimulator(draw_plan(seed, minutes=minutes)).run()
 
 
-def run_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome:
+def simulate_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome:
     """Simulate several coordinators on a Kafka cluster."""
     return KafkaSimulator(draw_kafka_plan(seed, minutes=minutes)).run()
 
 
 # The kinds of simulation. The same seed has a different plan for each kind.
-KINDS: dict[str, Callable[[int, float | None], SimulationOutcome]] = {"alone": run_alone, "kafka": run_kafka}
+KINDS: dict[str, Callable[[int, float | None], SimulationOutcome]] = {
+    "alone": simulate_journal,
+    "kafka": simulate_kafka,
+}
 
 
 def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:

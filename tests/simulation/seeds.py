@@ -1,7 +1,7 @@
-"""The seeds of the tests. If the plan draws its values in another way, a seed means another simulation."""
+"""The seeds of the tests. If a change of `plan` draws other values, a seed means another simulation."""
 
-# A few seeds for each kind of simulation; the large seeds once found a defect, with an earlier plan. The last
-# line of "kafka" has two seeds for each scenario.
+# The fixed seeds of each kind. The large seeds found defects with earlier versions of `plan`. The last line
+# of "kafka" has two seeds for each scenario.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
@@ -12,11 +12,10 @@ FIXED = {
     ),
 }
 
-# The number of further seeds of each kind that the complete test suite tries. They differ in each run.
+# The number of new seeds of each kind in the slow tests.
 NEW_SEEDS = 60
 
-# The seed that detects each mutant; without an entry, seed 1. The test also passes if another fixed seed
-# detects the mutant.
+# The seed that is tried first for each mutant; seed 1 without an entry. Then the fixed seeds are tried.
 FIRST_SEED_BY_MUTANT = {
     "deletes_in_memory_only": 2,
     "does_not_fence_old_state_epochs": 2,
@@ -37,27 +36,27 @@ FIRST_SEED_BY_MUTANT = {
     "reports_unknown_outcome_as_success": 74,
     "never_probes_the_disk_again": 65,
     "accepts_a_claim_with_an_equal_epoch": 7,
-    "does_not_verify_its_claim": 2,
+    "serves_without_verifying_its_claim": 2,
     "accepts_append_at_unexpected_offset": 33,
     "ignores_truncation_of_the_log": 38,
-    "reads_before_it_claims": 3,
+    "loads_the_log_before_it_claims": 3,
     "releases_shard_during_its_append": 3,
     "never_retries_a_failed_claim": 7,
     "does_not_store_leader_epoch_max": 50_002_413,
     "sends_responses_out_of_order": 17,
-    "never_closes_slow_readers": 2,
+    "never_closes_slow_readers": 86,
     "treats_missing_response_as_success": 13,
-    "takes_an_uncommitted_append_for_a_success": 44,
+    "treats_uncommitted_append_as_success": 44,
     "accepts_records_of_any_owner": 618_711_002_401,
     "treats_missing_response_as_failure": 1_065,
-    "has_endless_lease": 71,
+    "answers_from_memory_after_the_lease": 71,
     "does_not_wait_for_earlier_leases": 71,
     "prunes_the_record_with_the_owner_epoch": 7,
     "uses_metadata_of_the_last_broker_that_responded": 100,
     "forwards_to_the_owner_of_another_shard": 22,
-    "forwards_by_the_first_assignment": 29,
-    "returns_the_coordinator_of_another_shard": 9,
+    "forwards_according_to_the_first_assignment": 29,
+    "names_wrong_owner_in_find_coordinator": 9,
     "never_expires_the_state_of_an_empty_group": 34,
     "treats_loading_group_coordinator_as_deleted_group": 58,
-    "waits_without_a_margin_for_clock_drift": 5,
+    "waits_for_leases_without_clock_drift_margin": 5,
 }

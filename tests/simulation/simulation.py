@@ -1,8 +1,9 @@
 """Simulate coordinators and their clients: inject faults for a while, remove them, and check the history.
 
-The first phase checks *safety*. Clients work while connections break, the log fails, clocks jump and
-processes die. When no operation is in progress, the states in memory must equal the log. The second phase
-checks *liveness*: all faults end, and every client must get answers within a bound of virtual time.
+The first phase checks *safety*: clients send requests while connections break, writes to the log fail,
+clocks jump and processes are killed. Whenever no operation is in progress, the states in memory must equal
+the states in the log. The second phase checks *liveness*: all faults end, and every client must get answers
+within a limit of virtual time.
 
 `journal` and `kafka.simulator` define the simulated environments.
 """
@@ -25,9 +26,9 @@ from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Operation
 from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
-from tests.simulation.nemesis import FaultKind, make_faults
-from tests.simulation.parts import ReadPart, SummaryPart
+from tests.simulation.nemesis import FaultKind, make_fault_coroutines
 from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX
+from tests.simulation.rpc_parts import ReadPart, SummaryPart
 from tests.simulation.workloads import GroupCoordinator, PartitionLeader, SharedClientState
 from tests.simulation.world import PATIENCE_S, wait_until
 from tests.static_topics import StaticTopics
@@ -39,19 +40,18 @@ ANSWERS_MIN = 3
 
 @dataclass
 class SimulationOutcome:
-    """The figures of a simulation, and its violation or None."""
+    """The counts of a simulation, and the violation that ended it, if any."""
 
-    # The plan of the simulation, whose class depends on the kind of simulation.
     plan: Any
     violation: BaseException | None = None
     ops: int = 0
     known: int = 0
     crashes: int = 0
     stops: int = 0
-    damages: int = 0
+    damage_count: int = 0
     pauses: int = 0
     virtual_s: float = 0.0
-    # The share-partitions on which the strict checker gave up, and their total.
+    # The number of share-partitions, and of those on which the linearizability checker gave up.
     given_up: int = 0
     keys: int = 0
     trace: str = ""
@@ -59,8 +59,10 @@ class SimulationOutcome:
     def __str__(self) -> str:
         return (
             f"seed {self.plan.seed} ({self.plan.kind}): {self.ops} operations, {self.known} answered, "
-            f"{self.crashes} crashes, {self.stops} stops, {self.damages} damages, {self.pauses} pauses, "
-            f"{self.virtual_s:.0f} virtual s" + f", gave up on {self.given_up}" * bool(self.given_up)
+            f"{self.crashes} crashes, {self.stops} stops, {self.damage_count} damages, "
+            f"{self.pauses} pauses, {self.virtual_s:.0f} virtual s"
+            + f", gave up on {self.given_up}"
+            * bool(self.given_up)
         )
 
 
@@ -82,7 +84,7 @@ class Simulation:
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = 0
 
-    def _fork_random(self) -> Random:
+    def _new_random(self) -> Random:
         return Random(self._rng.getrandbits(64))
 
     def _make_keys(self) -> list[SharePartitionKey]:
@@ -96,11 +98,10 @@ class Simulation:
 
     @property
     def _history(self) -> History:
-        """The requests and responses of all clients."""
         history: History = self._world.history
         return history
 
-    # What the kinds of simulation define.
+    # The methods that each kind of simulation implements.
 
     def _make_clients(self) -> Clients:
         raise NotImplementedError
@@ -109,19 +110,19 @@ class Simulation:
         raise NotImplementedError
 
     async def _check_final_state(self) -> None:
-        """Check what must hold at the end of the run. No call is in progress."""
+        """Check the coordinators at the end of the run, while no client sends requests."""
         raise NotImplementedError
 
     def _run_checkers(self) -> int:
-        """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
+        """Run all checkers; return for how many share-partitions the linearizability checker gave up."""
         return check_history(self._history, self._topic_known)
 
     def run(self) -> SimulationOutcome:
         """Run to the end, or to the first violation."""
         outcome = SimulationOutcome(self.plan)
-        # Libraries use the global generator.
+        # aiokafka uses the global random generator.
         random.seed(self.plan.seed)
-        with _errors_logged() as errors:
+        with _collect_logged_errors() as errors:
             try:
                 self.loop.run_until_complete(self._run())
             except Exception as violation:
@@ -141,7 +142,7 @@ class Simulation:
         outcome.ops, outcome.known = len(ops), sum(op.known for op in ops)
         world = self._world
         outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
-        outcome.damages = world.damages
+        outcome.damage_count = world.damage_count
         outcome.given_up, outcome.keys = self._given_up, len(self._keys)
         outcome.virtual_s = self.loop.time() - SimLoop.BEGAN_S
         outcome.trace = "\n".join(map(str, ops))
@@ -163,12 +164,12 @@ class Simulation:
     async def _run(self) -> None:
         plan, world = self.plan, self._world
         self._clients = self._make_clients()
-        self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._fork_random())
+        self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._new_random())
         await asyncio.gather(*(world.start(place) for place in range(len(world.processes))))
-        self._spawn(self._close_late_operations())
-        workers = self._spawn_workloads()
-        for fault in make_faults(world, self._fork_random(), self._list_faults()):
-            self._spawn(fault)
+        self._start_task(self._set_deadlines_of_old_operations())
+        workers = self._start_workloads()
+        for fault in make_fault_coroutines(world, self._new_random(), self._list_faults()):
+            self._start_task(fault)
         faulty_until_s = self.loop.time() + plan.faulty_s
         for point in range(plan.quiet_points + 1):
             share = (point + 1) / (plan.quiet_points + 1)
@@ -185,17 +186,17 @@ class Simulation:
     def _stop_faults(self) -> None:
         self._world.stop_faults()
 
-    async def _close_late_operations(self) -> None:
-        """Periodically set the deadline of old operations with an unknown outcome.
+    async def _set_deadlines_of_old_operations(self) -> None:
+        """Once per second, set the deadline of old operations with an unknown outcome.
 
-        The coordinators must not start such operations any more. While a log accepts no writes, earlier
-        appends may be in it or not, so no deadline is set until the log accepts writes again.
+        The coordinators must not start such operations any more. While a log accepts no writes, an append of
+        unknown outcome may still become visible, so the deadline is set when the log accepts writes again.
         """
         while True:
             await asyncio.sleep(1.0)
             if self._world.accepts_writes():
                 now_s = self.loop.time()
-                self._history.close_unknown(now_s, now_s - self.plan.latest_effect_s)
+                self._history.set_deadlines(now_s, now_s - self.plan.latest_effect_s)
 
     async def _wait_until_idle(self) -> None:
         """Wait until all calls have ended and the coordinators are ready."""
@@ -204,8 +205,8 @@ class Simulation:
         await self._wait_for_calls()
         await wait_until(lambda: None not in world.processes, lambda: "a coordinator does not run")
         await wait_until(self._is_complete, world.health, world.ready_by_s)
-        # Wait until the coordinators have detected connections whose client has vanished.
-        await asyncio.sleep(self.plan.settled_s)
+        # Requests of clients that closed their connections may still be in progress.
+        await asyncio.sleep(self.plan.latest_effect_without_faults_s)
 
     def _is_complete(self) -> bool:
         self._raise_if_violated()
@@ -213,18 +214,18 @@ class Simulation:
         return complete
 
     async def _compare_when_idle(self) -> None:
-        """Wait until no operation is in progress, compare memory with the log, and read all state."""
+        """Wait until no operation is in progress; then compare memory with the log, and read all states."""
         world, was_faulty = self._world, self._world.faulty
         world.stop_faults()
         await self._wait_until_idle()
-        self._history.close_unknown(self.loop.time())
+        self._history.set_deadlines(self.loop.time())
         before = await world.compare_memory_with_log()
         if self._rng.random() < 0.5:
             await self._restart_coordinator()
             after = await world.compare_memory_with_log()
             if visible_state(before) != visible_state(after):
                 raise Violation(f"no operation was in progress, but a restart changed {before} to {after}")
-        await self._read_everything()
+        await self._read_all_share_partitions()
         if was_faulty:
             world.resume_faults()
         else:
@@ -234,7 +235,7 @@ class Simulation:
     async def _restart_coordinator(self) -> None:
         world = self._world
         place = self._rng.randrange(len(world.processes))
-        async with world.lives[place]:
+        async with world.process_locks[place]:
             await (world.crash(place) if self._rng.random() < 0.5 else world.stop(place))
             await world.start(place)
 
@@ -252,41 +253,39 @@ class Simulation:
                 task.result()
                 raise Violation(f"{task} ended")
 
-    def _spawn(self, coro: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, coro: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(coro))
 
-    def _spawn_workloads(self) -> list[str]:
+    def _start_workloads(self) -> list[str]:
         cluster, load = self._cluster, self.plan.load
         workers: list[Any] = [
-            GroupCoordinator(group_id, cluster, self._fork_random())
+            GroupCoordinator(group_id, cluster, self._new_random())
             for group_id in dict.fromkeys(key.group_id for key in self._keys)
         ]
         for key in self._keys:
             for number in range(load.leaders_per_key):
-                workers.append(
-                    PartitionLeader(f"leader {number} of {key}", cluster, key, self._fork_random())
-                )
+                workers.append(PartitionLeader(f"leader {number} of {key}", cluster, key, self._new_random()))
         for number in range(load.hostile_clients):
-            workers.append(HostileClient(f"hostile client {number}", cluster, self._fork_random()))
+            workers.append(HostileClient(f"hostile client {number}", cluster, self._new_random()))
         for number in range(load.library_users):
-            workers.append(LibraryUser(f"library user {number}", cluster, self._fork_random()))
+            workers.append(LibraryUser(f"library user {number}", cluster, self._new_random()))
         if load.poll_s is not None:
             for number in range(load.polling_readers):
                 workers.append(
-                    PollingReader(f"polling reader {number}", cluster, self._fork_random(), load.poll_s)
+                    PollingReader(f"polling reader {number}", cluster, self._new_random(), load.poll_s)
                 )
         for worker in workers:
-            self._spawn(worker.run())
+            self._start_task(worker.run())
         if load.garbage_s is not None:
-            self._spawn(GarbageSender(cluster, self._fork_random(), load.garbage_s).run())
+            self._start_task(GarbageSender(cluster, self._new_random(), load.garbage_s).run())
         return [worker.name for worker in workers]
 
     async def _check_liveness(self, workers: list[str]) -> None:
-        """Check that every client makes progress, and that no operation is deferred without a reason."""
+        """Check that every client gets answers, and that no operation gets a retriable error."""
         cluster, load, history = self._cluster, self.plan.load, self._history
         await self._wait_until_idle()
         cluster.gate.set()
-        healed_at = history.next_time(self.loop.time())
+        faults_ended = history.next_time(self.loop.time())
         cluster.answers.clear()
         cluster.answers_wanted = ANSWERS_MIN
         slowest_s = max(load.summary_s, load.hostile_pause_s, load.think_s, load.lead_s)
@@ -298,14 +297,14 @@ class Simulation:
                 )
             await asyncio.sleep(0.5)
             self._raise_if_violated()
-        # In a larger queue, no operation is deferred because the queue is full.
+        # With a smaller limit, an operation may be refused because the queue of its shard is full.
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
-                if op.invoked > healed_at and op.error_code in DEFERRED and not self._may_be_deferred(op):
-                    raise Violation(f"no fault is active, but an operation was deferred: {op}")
+                if op.invoked > faults_ended and op.error_code in DEFERRED and not self._may_be_deferred(op):
+                    raise Violation(f"no fault is active, but an operation got a retriable error: {op}")
 
     def _may_be_deferred(self, op: Operation) -> bool:
-        """Return whether an operation may be deferred although no fault is active."""
+        """Return whether an operation may get a retriable error although no fault is active."""
         return op.reached_wrong_coordinator
 
     async def _wait_for_calls(self) -> None:
@@ -315,7 +314,7 @@ class Simulation:
             lambda: f"{cluster.calls_in_progress} calls are in progress",
         )
 
-    async def _read_everything(self) -> None:
+    async def _read_all_share_partitions(self) -> None:
         """Read all share-partitions, so that the history contains their final state for the checkers."""
         clients, peers = self._cluster.clients, {}
         try:
@@ -337,7 +336,7 @@ class Simulation:
 def visible_state(
     states: dict[SharePartitionKey, ShareState],
 ) -> dict[SharePartitionKey, tuple[object, ...]]:
-    """Return the part of the states that clients can read. Snapshots may change the rest at any time."""
+    """Return the fields of the states that clients can read; a snapshot may change the other fields."""
     return {
         key: (
             state.state_epoch,
@@ -352,16 +351,16 @@ def visible_state(
 
 
 @contextmanager
-def _errors_logged() -> Iterator[list[BaseException]]:
-    """Collect exceptions that the coordinator or aiokafka logs as errors: each of them is a defect."""
+def _collect_logged_errors() -> Iterator[list[BaseException]]:
+    """Collect the exceptions that the coordinator or aiokafka logs as errors; each one is a violation."""
     errors: list[BaseException] = []
 
-    class Collector(logging.Handler):
+    class ExceptionCollector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.exc_info and record.exc_info[1] is not None:
                 errors.append(record.exc_info[1])
 
-    collector = Collector(logging.ERROR)
+    collector = ExceptionCollector(logging.ERROR)
     loggers = [logging.getLogger(name) for name in ("coordinator", "aiokafka")]
     for logger in loggers:
         logger.addHandler(collector)

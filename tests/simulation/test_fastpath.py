@@ -12,7 +12,7 @@ compiled = pytest.importorskip(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [3, 5, 8])
-def test_compiled_and_python_write_have_same_trace(
+def test_compiled_fast_path_and_python_have_the_same_trace(
     kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = []

@@ -8,14 +8,14 @@ from protocol.errors import ErrorCode
 from tests.builders import make_initialize, make_read, make_write
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from tests.simulation.model import AnswerFields, State, apply_operation
-from tests.simulation.parts import DeletePart, SummaryPart
+from tests.simulation.rpc_parts import DeletePart, SummaryPart
 
 INITIAL, _ = apply_operation(None, INITIALIZE, [make_initialize(state_epoch=1)])
 VALID = make_write((0, 0, 2, 1), state_epoch=1)
 INVERTED = make_write((1, 0, 2, 1), state_epoch=1)
 
 
-def test_unit_is_applied_completely_or_not_at_all() -> None:
+def test_entries_of_one_share_partition_are_applied_completely_or_not_at_all() -> None:
     refused = AnswerFields(ErrorCode.INVALID_REQUEST)
     assert apply_operation(INITIAL, WRITE, [VALID, INVERTED]) == (INITIAL, refused)
     written = State(1, 0, 0, 0, 0, ((0, 1, 2),))

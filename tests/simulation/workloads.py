@@ -1,8 +1,9 @@
 """Simulate clients that follow Kafka's rules: share-partition leaders and group coordinators.
 
-A leader epoch belongs to one leader. A leader reads before it writes and stops when it is fenced. A group
-coordinator increments its group epoch.  Several leaders of a share-partition run at the same time, because
-older leaders have not detected their replacement.  `hostile_clients` has clients that follow no rules.
+A new share-partition leader usually has a new leader epoch. It reads before it writes, and stops when it is
+fenced. Several leaders of a share-partition run at the same time, because an older leader does not detect at
+once that it was replaced. The group coordinator increments the state epoch. `hostile_clients` has clients
+that follow no rules.
 """
 
 import asyncio
@@ -15,23 +16,23 @@ from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Broker, Clients
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
-from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
-from tests.simulation.plan import Load
+from tests.simulation.plan import Workload
+from tests.simulation.rpc_parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 DELIVERIES_MAX = 5
-# A leader delivers records up to this number of offsets after its start offset.
+# A leader delivers records below the start offset plus this number.
 WINDOW = 24
-# Hostile clients use delivery counts from this number on, each for one write only, to identify the write.
+# Hostile clients use delivery counts from this number on. Each identifies one write.
 HOSTILE_COUNT_MIN = 1_000
 
 _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
 
 
 class SharedClientState:
-    """The shared state of all clients. `gate` permits new calls; `calls_in_progress` counts them."""
+    """The state that all clients share: the epochs, the brokers, and whether calls are permitted."""
 
-    def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
+    def __init__(self, clients: Clients, load: Workload, keys: list[SharePartitionKey], rng: Random) -> None:
         self.clients = clients
         self.load = load
         self.keys = keys
@@ -42,23 +43,26 @@ class SharedClientState:
         ]
         self.leader_epochs = dict.fromkeys(keys, 0)
         self.state_epochs: dict[str, int] = {}
+        # Set while clients may begin calls.
         self.gate = asyncio.Event()
         self.gate.set()
         self.calls_in_progress = 0
         self.sends_garbage = True
+        # The last delivery count that a hostile client used.
         self.hostile_count = HOSTILE_COUNT_MIN
+        # The number of final responses of each client.
         self.answers: dict[str, int] = {}
-        # A client pauses when it has this number of answers. None: no client pauses.
+        # A client begins no calls after this number of final responses. None: no limit.
         self.answers_wanted: int | None = None
 
     async def pause_randomly(self, rng: Random, mean_s: float) -> None:
-        """Pause for a random time."""
+        """Sleep for a random time with a mean of `mean_s` seconds."""
         await asyncio.sleep(rng.expovariate(1 / mean_s))
 
     async def call(
         self, client_name: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any
     ) -> Operation:
-        """Send a call when the gate is open; count its answer."""
+        """Wait until a call is permitted, send it, and count its response."""
         await self.wait_for_permission(client_name)
         try:
             op = await broker.call(kind, key, part)
@@ -68,8 +72,8 @@ class SharedClientState:
         return op
 
     async def wait_for_permission(self, client_name: str) -> None:
-        """Wait until a call is permitted. A waiting client does not count as a call in progress."""
-        while not self.gate.is_set() or self._has_enough(client_name):
+        """Wait until the client may begin a call, and count the call as in progress."""
+        while not self.gate.is_set() or self._has_enough_answers(client_name):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.calls_in_progress += 1
 
@@ -78,13 +82,13 @@ class SharedClientState:
         if op.known:
             self.answers[client_name] = self.answers.get(client_name, 0) + 1
 
-    def _has_enough(self, client_name: str) -> bool:
+    def _has_enough_answers(self, client_name: str) -> bool:
         answers_max = self.answers_wanted
         return answers_max is not None and self.answers.get(client_name, 0) >= answers_max
 
 
 class PartitionLeader:
-    """Leads a share-partition repeatedly, each time with a new leader epoch, until fenced or timed out."""
+    """A share-partition leader that is elected again and again, usually with a new leader epoch."""
 
     def __init__(self, name: str, cluster: SharedClientState, key: SharePartitionKey, rng: Random) -> None:
         self.name = name
@@ -101,7 +105,7 @@ class PartitionLeader:
         self._fenced = False
 
     async def run(self) -> None:
-        """Lead the share-partition until cancelled."""
+        """Read and write the state of the share-partition until cancelled."""
         cluster, rng = self._cluster, self._rng
         while True:
             cluster.leader_epochs[self._key] += rng.choice((0, 1, 1, 1, 2))
@@ -122,7 +126,7 @@ class PartitionLeader:
                 _, writes = await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
             if self._fenced:
                 break
-            writes.add(asyncio.create_task(self._write_some()))
+            writes.add(asyncio.create_task(self._deliver_and_write()))
             await cluster.pause_randomly(rng, cluster.load.think_s)
         if writes:
             await asyncio.gather(*writes)
@@ -142,7 +146,7 @@ class PartitionLeader:
                 else:
                     self._complete[user_offset] = state
 
-    async def _write_some(self) -> None:
+    async def _deliver_and_write(self) -> None:
         """Deliver some offsets, and write their new states."""
         rng = self._rng
         free = [
@@ -208,7 +212,7 @@ def _merge_batches(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 class GroupCoordinator:
-    """Initializes, resets and deletes the share-partitions of its group, and reads summaries."""
+    """A group coordinator that initializes, resets and deletes the state of its group and reads summaries."""
 
     def __init__(self, group_id: str, cluster: SharedClientState, rng: Random) -> None:
         self.name = f"group coordinator {group_id}"
@@ -221,7 +225,9 @@ class GroupCoordinator:
     async def run(self) -> None:
         """Initialize all share-partitions, then maintain them until cancelled."""
         cluster, rng = self._cluster, self._rng
-        await asyncio.gather(*(self._initialise_key(key, rng.choice((-1, 0, 3))) for key in self._keys))
+        await asyncio.gather(
+            *(self._initialize_share_partition(key, rng.choice((-1, 0, 3))) for key in self._keys)
+        )
         next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
         while True:
             await cluster.pause_randomly(rng, cluster.load.summary_s)
@@ -236,27 +242,29 @@ class GroupCoordinator:
         await asyncio.gather(*(self._send_call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
 
     async def _reset_or_delete(self, key: SharePartitionKey) -> None:
-        """Send a request that resets or deletes state."""
+        """Send InitializeShareGroupState or DeleteShareGroupState in one of five situations."""
         rng = self._rng
         match rng.randrange(5):
             case 0:
                 # Send the same request twice, as a broker does after a lost response.
-                await self._initialise_key(key, -1, epoch_up=0)
+                await self._initialize_share_partition(key, -1, epoch_up=0)
             case 1:
                 # Reset the offset at the same state epoch, as brokers 4.1 to 4.4 do.
-                await self._initialise_key(key, rng.randrange(40), epoch_up=0)
+                await self._initialize_share_partition(key, rng.randrange(40), epoch_up=0)
             case 2:
-                await self._initialise_key(key, rng.randrange(40), epoch_up=1)
+                await self._initialize_share_partition(key, rng.randrange(40), epoch_up=1)
             case 3:
                 await self._send_call(DELETE, key, DeletePart(key.partition))
                 await self._cluster.pause_randomly(rng, self._cluster.load.deleted_s)
-                await self._initialise_key(key, rng.choice((-1, 0)), epoch_up=1)
+                await self._initialize_share_partition(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
-                # Use an old state epoch, as in a request that was delayed for too long.
+                # Use an old state epoch, as in a delayed request.
                 stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
                 await self._send_call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
 
-    async def _initialise_key(self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1) -> None:
+    async def _initialize_share_partition(
+        self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1
+    ) -> None:
         state_epochs = self._cluster.state_epochs
         state_epochs[self._group_id] = state_epochs.get(self._group_id, 0) + epoch_up
         part = InitializePart(key.partition, state_epochs[self._group_id], start_offset)

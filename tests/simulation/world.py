@@ -1,4 +1,4 @@
-"""The environment of a simulation: its clocks and network, and the processes of the coordinators."""
+"""Hold the environment of a simulation: its clocks, its network and the processes of the coordinators."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,13 +26,14 @@ ProcessT = TypeVar("ProcessT", bound=CoordinatorProcess)
 
 
 class World(Generic[PlanT, ProcessT]):
-    """All parts of a simulation except the clients. Faults happen while `faulty` is True.
+    """All parts of a simulation except the clients.
 
-    The coordinator of a place is its current process. Subclasses add the storage, and the faults of it.
+    A place is an address of a coordinator, as an index. Its processes follow each other after crashes and
+    stops. Subclasses add the storage and its faults.
     """
 
-    # Without faults, all coordinators must serve their shards within this number of seconds: the longest
-    # pause between two attempts to load, or to write to a failed disk, and a reserve.
+    # Without faults, all coordinators must serve their shards within this number of seconds. It includes the
+    # longest pause between two attempts to load a shard or to write to a failed disk.
     ready_by_s = 60.0
 
     def __init__(
@@ -53,29 +54,30 @@ class World(Generic[PlanT, ProcessT]):
         loop.network = self.network
         self.clocks = [SimClock(loop) for _ in range(places)]
         self.processes: list[ProcessT | None] = [None] * places
-        # By place: a fault holds this lock while it starts or ends the process of the place.
-        self.lives = [asyncio.Lock() for _ in range(places)]
+        # A lock for each place. A fault holds the lock while it starts or ends the process of the place.
+        self.process_locks = [asyncio.Lock() for _ in range(places)]
+        # Whether faults are injected.
         self.faulty = True
         self.crashes = self.stops = self.pauses = 0
         self._rng = rng
-        self._life = 0
+        self._starts = 0
 
     @property
-    def damages(self) -> int:
+    def damage_count(self) -> int:
         """The number of times that a fault damaged the log."""
         raise NotImplementedError
 
     # Start and end of processes.
 
-    def _new_process(self, place: int, life: int) -> ProcessT:
+    def _new_process(self, place: int, number: int) -> ProcessT:
         raise NotImplementedError
 
     async def start(self, place: int) -> None:
-        """Start a coordinator. Retry while the log cannot be opened."""
+        """Start the coordinator of a place. Retry while the log cannot be opened."""
         while self.processes[place] is None:
-            self._life += 1
+            self._starts += 1
             was_faulty = self.faulty
-            process = self._new_process(place, self._life)
+            process = self._new_process(place, self._starts)
             try:
                 await process.start(self._start_limit_s())
             except StartStopTimeout:
@@ -92,7 +94,7 @@ class World(Generic[PlanT, ProcessT]):
                 await process.crash()
                 await asyncio.sleep(RESTART_PAUSE_S)
             else:
-                self._on_started()
+                self._on_process_started()
                 self.processes[place] = process
 
     def _start_limit_s(self) -> float | None:
@@ -104,11 +106,11 @@ class World(Generic[PlanT, ProcessT]):
         """Undo the damage of a log; raise Violation if no fault has damaged the log."""
         raise Violation(f"the log reports damage, but it was not damaged: {error}") from error
 
-    def _on_started(self) -> None:
-        """Handle the start of a process."""
+    def _on_process_started(self) -> None:
+        """Called after the start of a process."""
 
-    def _on_ended(self) -> None:
-        """Handle the end of a process."""
+    def _on_process_ended(self) -> None:
+        """Called after the crash or stop of a process."""
 
     async def crash(self, place: int) -> None:
         """Kill the process of a place."""
@@ -116,7 +118,7 @@ class World(Generic[PlanT, ProcessT]):
         assert process is not None
         await process.crash()
         self.crashes += 1
-        self._on_ended()
+        self._on_process_ended()
 
     async def stop(self, place: int) -> None:
         """Stop the process of a place, as on SIGTERM."""
@@ -128,10 +130,10 @@ class World(Generic[PlanT, ProcessT]):
             await process.crash()
             self.crashes += 1
         self.stops += 1
-        self._on_ended()
+        self._on_process_ended()
 
     async def release(self) -> None:
-        """Release the resources of all processes after the end of the simulation."""
+        """Close what the processes still hold in memory; called at the end of the simulation."""
 
     def alive(self) -> Sequence[ProcessT]:
         """Return the running processes."""
@@ -155,7 +157,7 @@ class World(Generic[PlanT, ProcessT]):
     # Comparison of memory and log.
 
     def health(self) -> object:
-        """Return the reasons why coordinators are not ready, for messages."""
+        """Return the reasons why coordinators are not ready, for error messages."""
         return [process.runtime.health() for process in self.alive()]
 
     def is_complete(self) -> bool:
@@ -163,7 +165,7 @@ class World(Generic[PlanT, ProcessT]):
         return None not in self.processes and not any(p.runtime.health() for p in self.alive())
 
     def accepts_writes(self) -> bool:
-        """Return whether appends of unknown outcome cannot become visible after their deadline."""
+        """Return whether the logs accept writes, so that earlier appends are in the log or never will be."""
         return True
 
     async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
@@ -181,30 +183,30 @@ class World(Generic[PlanT, ProcessT]):
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
         """Return the states in the memory of their owners; raise Violation if the log has other states.
 
-        A maintenance job may run at the same time, so the comparison is repeated.
+        The comparison is repeated up to five times, because the coordinator may write snapshots or prune the
+        log in the meantime.
         """
         logged: dict[SharePartitionKey, ShareState] = {}
-        live: dict[SharePartitionKey, ShareState] = {}
+        in_memory: dict[SharePartitionKey, ShareState] = {}
         for _ in range(5):
             await wait_until(self.is_complete, self.health, self.ready_by_s)
             logged = await self.states_in_log()
-            live = await self._states_in_memory()
-            if logged == live:
-                return live
+            in_memory = await self._states_in_memory()
+            if logged == in_memory:
+                return in_memory
             await asyncio.sleep(0.3)
-        different = [key for key in {**logged, **live} if logged.get(key) != live.get(key)]
+        different = [key for key in {**logged, **in_memory} if logged.get(key) != in_memory.get(key)]
         raise Violation(
-            "\n  ".join(f"{key}: live {live.get(key)}, in the log {logged.get(key)}" for key in different)
+            "\n  ".join(
+                f"{key}: in memory {in_memory.get(key)}, in the log {logged.get(key)}" for key in different
+            )
         )
 
 
 async def wait_until(
     condition: Callable[[], bool], what: Callable[[], object], patience_s: float = 2 * PATIENCE_S
 ) -> None:
-    """Poll a condition; raise Violation after `patience_s`.
-
-    On virtual time, polling costs no real time.
-    """
+    """Poll a condition every 0.1 virtual seconds; raise Violation after `patience_s` virtual seconds."""
     until_s = asyncio.get_running_loop().time() + patience_s
     while not condition():
         if asyncio.get_running_loop().time() > until_s:

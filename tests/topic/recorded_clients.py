@@ -19,7 +19,7 @@ from protocol.state_batches import StateBatch, pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 from tests.simulation.checkers import check_history
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, UNSURE, WRITE, History, Operation
-from tests.simulation.parts import RPCS, DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
+from tests.simulation.rpc_parts import RPCS, DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 
 # The pause of a client between two requests.
 THINK_S = 0.03

@@ -48,8 +48,8 @@ class PlantedDefect(NamedTuple):
 
 
 PLANTED = (
-    PlantedDefect("has_endless_lease", isolate_coordinator, 8.0),
-    PlantedDefect("has_endless_lease", make_island_schedule, 12.0),
+    PlantedDefect("answers_from_memory_after_the_lease", isolate_coordinator, 8.0),
+    PlantedDefect("answers_from_memory_after_the_lease", make_island_schedule, 12.0),
     PlantedDefect("does_not_wait_for_earlier_leases", isolate_coordinator, 7.0, LONG_LEASES_S),
     PlantedDefect(
         "measures_leases_on_a_clock_that_omits_suspensions", isolate_and_suspend, 20.0, LONG_LEASES_S

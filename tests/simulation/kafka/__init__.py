@@ -1,9 +1,8 @@
-"""Simulate several coordinators on a faulty Kafka cluster, with group membership that is often wrong.
+"""Simulate several coordinators on a faulty Kafka cluster, with assignments that are often outdated.
 
-`brokers` simulates brokers with faults, and `connections` the network between coordinators and brokers.
-`membership` assigns shards with the product's group membership. `world` has the processes, and `nemesis`
-injects faults.
+`brokers` simulates the brokers, and `connections` the network between coordinators and brokers. `membership`
+runs the real group membership. `world` holds the processes, and `nemesis` injects faults.
 
-`raw_log` implements independently which records of a log an owner's claim accepts. `log_truncation` checks
-histories if the cluster lost acknowledged records.
+`raw_log` decides independently of the coordinator which records of a log are accepted. `log_truncation`
+checks histories of clusters that lost acknowledged records.
 """

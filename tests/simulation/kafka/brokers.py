@@ -1,21 +1,20 @@
 """Simulate the brokers of a Kafka cluster and their faults on virtual time.
 
-Faults of requests: a request or its response is lost, or a request arrives after its sender has retried on
-another connection. All appends of a process are delayed for some time. A process cannot reach a broker.
+* A request or its response is lost, or a request arrives after its sender has retried on another connection.
+* All appends of a process are delayed for some time.
+* A process cannot reach a broker.
+* A broker dies. Other brokers become leaders of its partitions, possibly without its producer state.
+* A broker is disconnected from the other brokers. It does not detect that they lead its partitions, returns
+old
+  end offsets, and acknowledges no write.
+* The metadata of brokers is updated with different delays after an election.
+* A new leader answers OFFSET_NOT_AVAILABLE at first.
+* The state of idle producers expires.
+* An unclean election loses the newest records of a partition; a clean one loses no acknowledged record.
 
-Faults of brokers: a broker dies, and other brokers lead its partitions, possibly without its producer state.
-A broker is disconnected from the others and does not notice that other brokers lead its partitions. A
-disconnected broker returns the old end offsets, and acknowledges no write. Brokers learn of a new leader with
-different delays.
-
-Faults of partitions: a new leader does not return the end offset at first. The state of idle producers
-expires. An unclean election loses the newest records of a partition.
-
-A clean election loses no acknowledged record. A delayed request never arrives after its broker has restarted
-(Kafka closes the connection) or has lost the producer state (after a day).
-
-Until all in-sync replicas have an append, it is uncommitted: no reader sees it, its response waits, and the
-next leader may not have it.
+An append is uncommitted until all in-sync replicas have it: readers do not see it, its response waits, and
+the next leader may not have it. A delayed request never arrives after its broker has restarted, because Kafka
+closes the connection, or after the producer state has expired, which takes a day.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True)
 class BrokerFaults:
-    """Rates are per request. Times are in seconds, and means of exponential delays."""
+    """The faults of brokers. Rates are per request; times are means in seconds."""
 
     travel_s: float = 0.002
     request_lost_rate: float = 0.0
@@ -51,9 +50,9 @@ class BrokerFaults:
     forgets_rate: float = 0.0
     elections_s: float = 0.2
     transactional: bool = True
-    # The delay of each broker's metadata after an election.
+    # The delay after which each broker's metadata contains a new leader.
     metadata_delay_s: float = 0.0
-    # The rate of appends that the replicas receive late, and the maximum delay.
+    # The fraction of appends that the replicas receive late, and the maximum delay.
     replicas_late_rate: float = 0.0
     replicas_late_max_s: float = 0.0
 
@@ -88,15 +87,15 @@ class SimBrokers:
         self.blocked: set[tuple[str, int]] = set()
         # The time until which the appends of a process are delayed, by process name.
         self.held: dict[str, float] = {}
-        # The end offsets that a node had when it lost its connection to the others.
+        # The end offsets of each disconnected node at its disconnection.
         self.views: dict[int, list[int]] = {}
-        # The metadata of each node, by partition.
+        # The partitions in the metadata of each node.
         self._metadata = {node: self._current_metadata() for node in self.nodes}
-        # These delays have their own random generators, so that they do not change other runs.
+        # These delays have their own random generators, so that they do not change other random choices.
         self._delays, self._replica_delays = Random(nodes), Random(nodes)
         self._producer_ids: dict[str, tuple[int, int]] = {}
         self.topic, self.topic_id = "state", bytes(range(16))
-        # The topic ids of nodes that report another one than `topic_id`.
+        # The topic ids that some nodes report instead of `topic_id`.
         self._topic_ids: dict[int, bytes] = {}
         # Nodes that answer no requests.
         self.silent: set[int] = set()
@@ -114,14 +113,14 @@ class SimBrokers:
         return max(0.0, self.held.get(name, 0.0) - self.loop.time())
 
     def set_down(self, *nodes: int) -> None:
-        """Stop these nodes, and start all others. The leaders stay."""
+        """Stop these nodes, and start all others, without elections."""
         for node in set(nodes) - self.down:
             self.lives[node] += 1
             self.on_kill(node)
         self.down = set(nodes)
 
     def kill(self, node: int) -> None:
-        """Kill a node. Other nodes lead its partitions after an election."""
+        """Kill a node; other nodes become leaders of its partitions after an election."""
         self.views.pop(node, None)
         self.set_down(node, *self.down)
         self._elect_new_leaders(node)
@@ -139,7 +138,7 @@ class SimBrokers:
         self._elect_new_leaders(node)
 
     def reconnect_broker(self, node: int) -> None:
-        """Reconnect a node. Then it knows the current leaders."""
+        """Reconnect a node, which gets the current metadata."""
         if self.views.pop(node, None) is not None:
             self._metadata[node] = self._current_metadata()
             self._elect_missing_leaders()
@@ -149,7 +148,7 @@ class SimBrokers:
         self._elect_leader(number, self.partitions[number].leader)
 
     def set_leader(self, number: int, node: int) -> None:
-        """Make a node the leader of a partition. The leader has all records."""
+        """Make a node, which has all records, the leader of a partition."""
         partition = self.partitions[number]
         partition.leader = node
         partition.leader_epoch += 1
@@ -181,13 +180,13 @@ class SimBrokers:
         others = [node for node in connected if node != not_node] or connected
         if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
             return
-        # The previous leader responds to the appends in progress if it knows of the election.
+        # A previous leader that is alive and connected responds to the appends in progress.
         code = None if partition.leader == kafka.NO_NODE else ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition.change_leader(rng.choice(others), self._replica_delays, code)
         self._publish_leader(number)
-        partition.settled_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
+        partition.end_offset_known_from_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
         if partition.uncommitted:
-            self._commit_at(partition.settled_s, partition)
+            self._commit_at(partition.end_offset_known_from_s, partition)
         if rng.random() < self.faults.forgets_rate:
             partition.lose_producer_state()
 
@@ -212,7 +211,7 @@ class SimBrokers:
         }
 
     def _publish_leader(self, number: int) -> None:
-        """Send the leader of a partition to all nodes."""
+        """Update the metadata of all nodes with the leader of a partition, each after its delay."""
         reported = self._current_metadata()[number]
         for node in self.nodes:
             mean_s = self.faults.metadata_delay_s
@@ -239,18 +238,19 @@ class SimBrokers:
     def _is_leader(self, node: int, number: int) -> bool:
         return self.partitions[number].leader == node and node not in self.views
 
-    def _believes_to_lead(self, node: int, number: int) -> bool:
+    def _is_replaced_leader(self, node: int, number: int) -> bool:
         return node in self.views and self._metadata[node][number].leader == node
 
-    def _random_error(self, codes: Sequence[int]) -> int:
+    def _draw_error(self, codes: Sequence[int]) -> int:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
         self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
     ) -> Mapping[int, ProduceResult] | asyncio.Future[Mapping[int, ProduceResult]]:
-        """Append, and respond when all in-sync replicas have the batches. On a disconnected node, the
-        append times out. A batch is dropped if the partition lost its producer state while the request was
-        in flight.
+        """Append batches; respond when all in-sync replicas have them.
+
+        On a disconnected node, the append times out. A batch is dropped if the producer state of its
+        partition was lost while the request was in flight.
         """
         answers: dict[int, ProduceResult] = {}
         pending: dict[int, asyncio.Future[int]] = {}
@@ -258,7 +258,7 @@ class SimBrokers:
             partition = self.partitions[number]
             if partition.forgotten != sender.forgotten[number]:
                 continue
-            error = self._produce_error()
+            error = self._draw_produce_error()
             if error != ErrorCode.NONE:
                 answers[number] = ProduceResult(error, -1)
             elif len(batch) > int(self.configs.get("max.message.bytes", MAX_MESSAGE_BYTES)):
@@ -266,24 +266,24 @@ class SimBrokers:
             elif self._is_leader(node, number):
                 produced = partition.write(sender.name, batch, self.loop.time())
                 self._replicate(partition)
-                # Sometimes the replicas are slow, and the leader responds before they have the records.
-                slow = self._random_error(
+                # Sometimes the leader responds with an error before the replicas have the records.
+                slow = self._draw_error(
                     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
                 )
                 answers[number] = ProduceResult(slow, -1) if slow else produced
-                committed = partition.commit_of(answers[number].base_offset)
+                committed = partition.commit_future(answers[number].base_offset)
                 if committed is not None:
                     pending[number] = committed
-            elif self._believes_to_lead(node, number):
+            elif self._is_replaced_leader(node, number):
                 code = self.rng.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS))
                 answers[number], pending[number] = ProduceResult(code, -1), self.loop.create_future()
             else:
                 answers[number] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return ProduceResponse(self.loop, answers, pending, timeout_s) if pending else answers
 
-    def _produce_error(self) -> int:
-        """Return the error with which a leader refuses the next batch, or NONE."""
-        return self._random_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+    def _draw_produce_error(self) -> int:
+        """Return the error code with which a leader refuses the next batch, or NONE."""
+        return self._draw_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
 
     def _replicate(self, partition: SimPartition) -> None:
         """Commit the records of a partition when all in-sync replicas have them."""
@@ -297,25 +297,26 @@ class SimBrokers:
             partition.commit(partition.end)
 
     def _commit_at(self, when_s: float, partition: SimPartition) -> None:
+        """Commit the present records of a partition at a time, unless another leader is elected before."""
         end, leader_epoch = partition.end, partition.leader_epoch
 
-        def commit() -> None:
+        def commit_in_same_epoch() -> None:
             if partition.leader_epoch == leader_epoch:
                 partition.commit(end)
 
-        self.loop.call_at(when_s, commit)
+        self.loop.call_at(when_s, commit_in_same_epoch)
 
     def list_end_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return end offsets. A disconnected node returns the end offsets of its old view."""
+        """Return end offsets; a disconnected node returns those of its disconnection."""
         return {number: self._end_offset(node, number) for number in numbers}
 
     def _end_offset(self, node: int, number: int) -> ListedOffset:
         partition = self.partitions[number]
-        if self._believes_to_lead(node, number):
+        if self._is_replaced_leader(node, number):
             return ListedOffset(ErrorCode.NONE, self.views[node][number])
         if not self._is_leader(node, number):
             return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        if self.loop.time() < partition.settled_s:
+        if self.loop.time() < partition.end_offset_known_from_s:
             return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
         return ListedOffset(ErrorCode.NONE, partition.high_watermark)
 
@@ -323,20 +324,20 @@ class SimBrokers:
         """Return start offsets."""
         return {
             number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)
-            if self._is_leader(node, number) or self._believes_to_lead(node, number)
+            if self._is_leader(node, number) or self._is_replaced_leader(node, number)
             else ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
             for number in numbers
         }
 
     def fetch(self, node: int, positions: Mapping[int, tuple[int, int]]) -> Mapping[int, FetchResult]:
-        """Return a few batches from each position. The last batch may be incomplete."""
+        """Return some batches from each position, the last of which may be incomplete."""
         return {number: self._fetch(node, number, *position) for number, position in positions.items()}
 
     def _fetch(self, node: int, number: int, leader_epoch: int, position: int) -> FetchResult:
         partition = self.partitions[number]
         if self._is_leader(node, number):
             end = partition.high_watermark
-        elif self._believes_to_lead(node, number):
+        elif self._is_replaced_leader(node, number):
             end = min(partition.high_watermark, self.views[node][number])
         else:
             return FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
@@ -354,7 +355,7 @@ class SimBrokers:
         return FetchResult(ErrorCode.NONE, partition.start, b"".join(data))
 
     def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete records. A disconnected node cannot delete."""
+        """Delete records below the offsets; return an error code for each partition."""
         answers = {}
         for number, offset in offsets.items():
             partition = self.partitions[number]
@@ -372,7 +373,7 @@ class SimBrokers:
         return answers
 
     def find_coordinator(self, node: int, transactional_id: str) -> tuple[int, int]:
-        """Return an error code and the transaction coordinator. A disconnected node returns itself."""
+        """Return an error code and the transaction coordinator; a disconnected node returns itself."""
         connected = [each for each in self.nodes if each not in self.down and each not in self.views]
         if node in self.views:
             return ErrorCode.NONE, node
@@ -381,7 +382,7 @@ class SimBrokers:
         return ErrorCode.NONE, connected[crc32(transactional_id.encode()) % len(connected)]
 
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
-        """Return a producer id with a higher epoch than before."""
+        """Return a producer id, whose epoch is higher than before for the same transactional id."""
         if node in self.views:
             return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
         if transactional_id is not None and self.find_coordinator(node, transactional_id)[1] != node:
@@ -389,7 +390,7 @@ class SimBrokers:
         if transactional_id is not None and not self.faults.transactional:
             return ProducerId(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         known = self._producer_ids
-        name = transactional_id if transactional_id is not None else f"nobody's {len(known)}"
+        name = transactional_id if transactional_id is not None else f"no transactional id {len(known)}"
         producer_id, epoch = known.get(name, (1_000 + len(known), -1))
         known[name] = (producer_id, epoch + 1)
         return ProducerId(ErrorCode.NONE, producer_id, epoch + 1)

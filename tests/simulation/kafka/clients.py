@@ -1,4 +1,4 @@
-"""Clients of several coordinators. Each request is sent to one coordinator, which may not be the owner."""
+"""Send requests to several coordinators; the one that receives a request may not own the shard."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -7,7 +7,7 @@ from random import Random
 from coordinator.config import HostPort
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.clients import Clients, Peer
+from tests.simulation.clients import Clients, CoordinatorConnection
 from tests.simulation.history import Violation
 
 # Returns the place (index) of the coordinator that owns a state partition in the current assignment, or None.
@@ -15,26 +15,25 @@ Owner = Callable[[int], int | None]
 
 
 @dataclass
-class ManyClients(Clients):
-    """Clients that know the addresses of all coordinators. A node id is the index of a coordinator."""
+class MultiCoordinatorClients(Clients):
+    """Clients that know the addresses of all coordinators. A node id is the place of a coordinator."""
 
     _: KW_ONLY
     owner: Owner
     rng: Random
-    # The rate of requests that are sent to a random coordinator.
+    # The fraction of requests that are sent to a random coordinator.
     misrouted_rate: float
-    # Places of coordinators that brokers cannot connect to, because the network is partitioned.
+    # Places of coordinators that clients cannot connect to, because the network is partitioned.
     unreachable_places: set[int]
-    # The place that a client uses for a state partition until a request fails.
+    # The place that a client uses for a state partition until a request fails, by client and partition.
     _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def address(self, node: int | None) -> HostPort:
-        """Return the address of a node."""
         assert node is not None
         return self.addresses[node]
 
-    async def connect(self, name: str, node: int | None = None) -> Peer:
-        """Connect to a node, or to a random one if None. Raises ConnectionLost if the connection fails."""
+    async def connect(self, name: str, node: int | None = None) -> CoordinatorConnection:
+        """Connect to a node, or to a random node if `node` is None. Raises ConnectionLost."""
         if node is None:
             owners = [owner for owner in map(self.owner, range(self.state_partitions)) if owner is not None]
             prefers_owner = self.rng.random() < 0.8 and owners
@@ -43,8 +42,8 @@ class ManyClients(Clients):
         peer.node = node
         return peer
 
-    def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
-        """Return the place that a client uses for a share-partition."""
+    def assumed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
+        """Return the place to which a client sends requests for a share-partition."""
         shard = state_partition(key, self.state_partitions)
         if self._known.get((client_name, shard)) in self.unreachable_places:
             del self._known[client_name, shard]
@@ -59,31 +58,33 @@ class ManyClients(Clients):
         return self._known[client_name, shard]
 
     def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
-        """Make a client forget the coordinator of a share-partition, now or after a later failure."""
+        """Let a client choose the coordinator of a share-partition again, with a probability of 70 %."""
         if self.rng.random() < 0.7:
             self._known.pop((client_name, state_partition(key, self.state_partitions)), None)
 
-    def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
-        """Return the keys that the node of a connection owns, or sometimes all keys."""
+    def reachable_keys(
+        self, peer: CoordinatorConnection, keys: Sequence[SharePartitionKey]
+    ) -> Sequence[SharePartitionKey]:
+        """Return the keys whose shards the node of a connection owns; sometimes, or if none, all keys."""
         if self.rng.random() < self.misrouted_rate + 0.05:
             return keys
         return [key for key in keys if self.coordinating_node(key) == peer.node] or keys
 
     def coordinating_node(self, key: SharePartitionKey) -> int | None:
-        """Return the place of the current owner of a share-partition."""
+        """Return the place of the assigned owner of a share-partition's shard, or None."""
         return self.owner(state_partition(key, self.state_partitions))
 
-    async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
+    async def check_find_coordinator(self, peer: CoordinatorConnection, key: SharePartitionKey) -> None:
         """Send FindCoordinator and check the response. Raises ConnectionLost."""
         await self.find_owner(peer, key)
 
     def owner_address(self, key: SharePartitionKey) -> HostPort | None:
-        """Return the address of the current owner of a share-partition."""
+        """Return the address of the assigned owner of a share-partition's shard, or None."""
         owner = self.coordinating_node(key)
         return None if owner is None else self.address(owner)
 
-    async def find_owner(self, peer: Peer, key: SharePartitionKey) -> HostPort | None:
-        """Send FindCoordinator; return the owner, a known node, or None. Raises ConnectionLost."""
+    async def find_owner(self, peer: CoordinatorConnection, key: SharePartitionKey) -> HostPort | None:
+        """Send FindCoordinator; return the address in the response, or None. Raises ConnectionLost."""
         response = await self.find_coordinator(peer, key)
         (found,) = response.coordinators
         if found.key != str(key) or not (

@@ -1,7 +1,7 @@
 """Connections of coordinators to the simulated brokers, over a network that loses and delays requests.
 
-A connection passes requests and responses in order. If a request or response is lost, no later response
-arrives on the connection. Requests that were sent arrive even if their process is paused or dead.
+A connection delivers requests and responses in order. If a request or response is lost, no later response
+arrives on the connection. A request arrives even if the process that sent it is paused or dead.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 PROCESS_NAME = "one"
 _PRODUCE = 0
-# Brokers neither describe the configs of topics nor delete groups.
+# The newest API versions of brokers that support neither DescribeConfigs nor DeleteGroups.
 _NO_CONFIGS_OR_GROUP_DELETIONS = {32: -1, DELETE_GROUPS: -1}
-# The time after which a client detects the loss of a response if a test causes the loss.
+# The seconds after which a client detects the loss of a response that `responses_lost` causes.
 _RESPONSE_LOST_S = 0.1
-# The minimum time between two events on a connection, which fixes their order.
+# The minimum time between two events on a connection, which preserves their order.
 _STEP_S = 1e-7
 
 
 class BrokerNetwork:
-    """The connections of all processes to the brokers. `request_timeout_s` is that of the processes."""
+    """The connections of all processes to the brokers."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class BrokerNetwork:
         share_groups: ShareGroups | None = None,
         newest: Mapping[int, int] = _NO_CONFIGS_OR_GROUP_DELETIONS,
     ) -> None:
-        """Create a broker for each node. `newest` limits the versions of some APIs."""
+        """Create a broker for each node.
+
+        `request_timeout_s` is the timeout of the processes. `newest` limits the versions of some APIs.
+        """
         self.brokers = brokers
         self.membership = membership
         self.request_timeout_s = request_timeout_s
@@ -61,17 +64,17 @@ class BrokerNetwork:
         brokers.on_kill = self._close_connections_to
 
     def join(self, network: Network) -> "BrokerNetwork":
-        """Make the brokers reachable at their addresses."""
+        """Make the brokers reachable in a network at their addresses."""
         network.brokers |= dict.fromkeys(self._nodes, self)
         return self
 
     async def open(self, protocol: asyncio.Protocol, address: tuple[str, int]) -> asyncio.Transport:
-        """Connect the current process to a broker. Raises ConnectionRefusedError."""
+        """Connect the current process to a broker. Raises ConnectionRefusedError if it cannot reach it."""
         brokers, process, node = self.brokers, PROCESS.get(), self._nodes[address]
         name = PROCESS_NAME if process is None else process.name
-        await asyncio.sleep(self.travel_s() + self.travel_s())
+        await asyncio.sleep(self.draw_travel_s() + self.draw_travel_s())
         if not self.reaches(name, node):
-            # Either the packets are dropped, or the connection is refused.
+            # A firewall may drop the packets, so that the caller waits, or the connection is refused.
             if node not in brokers.down and brokers.rng.random() < 0.5:
                 await asyncio.Event().wait()
             raise ConnectionRefusedError(f"broker {node} refuses connections")
@@ -83,18 +86,18 @@ class BrokerNetwork:
         """Return whether a process runs and can reach a broker."""
         return name not in self._dead and self.brokers.reaches(name, node)
 
-    def reaches_group(self, name: str) -> bool:
-        """Return whether no fault affects the next group request of a process, or the response to it."""
+    def can_reach_group(self, name: str) -> bool:
+        """Return whether no fault affects the next group request or response of a process."""
         membership = self.membership
         assert membership is not None
         return name not in membership.blocked and membership.rng.random() >= membership.faults.lost_rate
 
-    def travel_s(self) -> float:
-        """Return the random duration of a message."""
+    def draw_travel_s(self) -> float:
+        """Return a random duration of a message on the network, in seconds."""
         return self.brokers.rng.expovariate(1 / self.brokers.faults.travel_s)
 
     def disconnect(self, name: str) -> None:
-        """Close the connections of a process that ends. The process sends no more requests."""
+        """Close the connections of a process that ends, which then reaches no broker any more."""
         self._dead.add(name)
         for connection in [each for each in self._connections if each.name == name]:
             connection.abort()
@@ -111,7 +114,7 @@ class BrokerNetwork:
 def connect_to_brokers(
     brokers: SimBrokers, request_timeout_s: float, share_groups: ShareGroups | None = None
 ) -> BrokerNetwork:
-    """Connect the current task, as a process with the name PROCESS_NAME, to brokers without faults."""
+    """Connect the current task, as the process PROCESS_NAME, to brokers over a network without faults."""
     PROCESS.set(Process(PROCESS_NAME))
     brokers.loop.network = Network(brokers.loop, Random(1), NetFaults())
     network = BrokerNetwork(brokers, request_timeout_s, share_groups=share_groups)
@@ -119,7 +122,7 @@ def connect_to_brokers(
 
 
 class BrokerConnection(asyncio.Transport):
-    """The end of a process, as an asyncio transport."""
+    """A connection of a process to a broker, as an asyncio transport."""
 
     def __init__(self, network: BrokerNetwork, name: str, node: int, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -130,7 +133,7 @@ class BrokerConnection(asyncio.Transport):
         self._protocol = protocol
         self._client = copy_context()
         self._life = network.brokers.lives[node]
-        # No response arrives anymore.
+        # Whether all later responses are lost.
         self._silent = False
         self._closed = False
         self._at_broker_s = self._at_client_s = 0.0
@@ -150,7 +153,7 @@ class BrokerConnection(asyncio.Transport):
         if (
             chance < 0
             or not self._is_up()
-            or (key in GROUP_APIS and not self._network.reaches_group(self.name))
+            or (key in GROUP_APIS and not self._network.can_reach_group(self.name))
         ):
             self.fail(early)
             return
@@ -201,7 +204,7 @@ class BrokerConnection(asyncio.Transport):
     # Faults.
 
     def fail(self, reset_s: float) -> None:
-        """Lose all responses from now on, and reset the connection later."""
+        """Lose all responses from now on, and close the connection after `reset_s` seconds."""
         self._silent = True
         self._call_at(self._brokers.loop.time() + reset_s, self._client, self._close_connection)
 
@@ -218,13 +221,13 @@ class BrokerConnection(asyncio.Transport):
 
     def _next_arrival_s(self, last_s: float, delay_s: float) -> float:
         now_s = self._brokers.loop.time()
-        return max(last_s + _STEP_S, now_s + delay_s + self._network.travel_s())
+        return max(last_s + _STEP_S, now_s + delay_s + self._network.draw_travel_s())
 
     def _call_at(self, when_s: float, context: Context, callback: Callable[..., None], *args: Any) -> None:
         self._brokers.loop.call_at(when_s, callback, *args, context=context)
 
     def _receive_request(self, sender: RequestSender, frame: bytes) -> None:
-        """Receive a request at the broker, which serves the requests of a connection one after the other."""
+        """Called when a request arrives at the broker, which serves one request of a connection at a time."""
         brokers = self._brokers
         if brokers.lives[self.node] != self._life or not brokers.reaches(self.name, self.node):
             if not self._silent:
@@ -240,7 +243,7 @@ class BrokerConnection(asyncio.Transport):
 
     def _send_response(self, response: bytes) -> None:
         _, request = self._arrived.popleft()
-        if api_key(request) in GROUP_APIS and not self._network.reaches_group(self.name):
+        if api_key(request) in GROUP_APIS and not self._network.can_reach_group(self.name):
             self.fail(self._network.request_timeout_s)
         if not (self._silent or self._closed):
             self._at_client_s = self._next_arrival_s(self._at_client_s, 0.0)

@@ -1,15 +1,15 @@
 """Check histories of a cluster that lost acknowledged records by unclean elections.
 
-A history consists of eras. A loss ends an era: all operations acknowledged until then may be lost. The owner
-detects the loss, and must claim the log again. The next era begins with this claim, and with the states in
-the log at the claim.
+A history consists of eras. A loss of records ends an era: all operations that were acknowledged until then
+may be lost. The owner detects the loss and must claim the log again. The next era begins with this claim and
+with the states that are then in the log.
 
-Within an era, all guarantees are checked. A request between the loss and the claim must not be answered
-before the claim. An earlier answer means that the owner missed the loss. If only records of later owners and
-their claims are lost, the owner before them continues, and the next era begins at once.
+All checkers are applied to each era. A request between the loss and the claim must not be answered before the
+claim; otherwise the owner has not detected the loss. If an election loses only records of later owners,
+including their claims, the owner before them continues, and the next era begins at once.
 
-An owner detects the loss with its next append. Until then it answers reads from memory while its lease is
-valid. So the outcome of an operation is treated as unknown if it starts within a lease after the loss.
+An owner detects the loss with its next append. Until then, it answers reads from memory during its lease. So
+an operation that begins within a lease after the loss is checked as one with an unknown outcome.
 """
 
 from dataclasses import replace
@@ -43,7 +43,7 @@ class Truncation(NamedTuple):
 
 
 class LogTruncations:
-    """The losses of a run."""
+    """The unclean elections of a simulation."""
 
     def __init__(
         self, history: History, brokers: SimBrokers, state_partitions: int, lease_s: float = 0.0
@@ -58,14 +58,14 @@ class LogTruncations:
             partition.on_write = lambda number=number: self._on_record_written(number)  # type: ignore[misc]
 
     def lose_newest_records(self, number: int, rng: Random) -> None:
-        """Lose the newest records of a state partition."""
+        """Elect a leader that lacks the newest records of a state partition."""
         partition = self._brokers.partitions[number]
         offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
         if not offsets:
             return
-        before = _accepted_in(partition)
-        lost = partition.truncate_from(rng.choice(offsets))
+        before = _read_accepted_records(partition)
+        lost = partition.lose_records_from(rng.choice(offsets))
         # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
         self._brokers.elect_another_leader(number)
         if number in self._unnoticed or not self._owner_continues(number, before):
@@ -73,11 +73,12 @@ class LogTruncations:
             self._unnoticed.setdefault(number, self._history.next_time(self._brokers.loop.time()))
 
     def _owner_continues(self, number: int, before: list[RawRecord]) -> bool:
-        """Return whether the owner cannot notice the loss, because it wrote none of the lost states.
+        """Return whether the owner need not claim again, because it wrote none of the lost states.
 
-        `before` are the records before the loss. If states of later owners were lost, the next era begins.
+        `before` has the accepted records before the loss. If states of later owners are lost, the next era
+        begins now.
         """
-        remaining = _accepted_in(self._brokers.partitions[number])
+        remaining = _read_accepted_records(self._brokers.partitions[number])
         lost = [record for record in before[len(remaining) :] if not record.is_ownership_record]
         if lost and (
             not remaining or any(record.owner_epoch == remaining[-1].owner_epoch for record in lost)
@@ -90,10 +91,9 @@ class LogTruncations:
         return True
 
     def _on_record_written(self, number: int) -> None:
-        """Start an era if the newest record is an accepted claim.
+        """Begin the next era if the newest record is an accepted claim.
 
-        If a producer sends all lost batches again, the loss is ignored. A producer does that if it has
-        received no response for them.
+        If a producer sends all lost batches again, because it got no response, no records are lost.
         """
         if number not in self._unnoticed:
             return
@@ -104,14 +104,14 @@ class LogTruncations:
                 del self._unnoticed[number]
             return
         lost.clear()
-        kept = _accepted_in(partition)
+        kept = _read_accepted_records(partition)
         if kept and kept[-1].record.offset == partition.end - 1 and kept[-1].is_claim:
             owned = self._history.next_time(self._brokers.loop.time())
             loss = Truncation(self._unnoticed.pop(number), owned, replay_states(kept, number))
             self.losses[number].append(loss)
 
     def check_eras(self, topic_known: TopicKnown) -> int:
-        """Check each era. Return the number of share-partitions on which the strict checker gave up."""
+        """Check each era; return for how many share-partitions the linearizability checker gave up."""
         given_up = 0
         untouched = History()
         for key, ops in self._history.operations_by_key():
@@ -122,7 +122,7 @@ class LogTruncations:
             if not losses:
                 untouched.ops.extend(ops)
                 continue
-            ops = [self._forget_leased_outcome(op, losses) for op in ops]
+            ops = [self._forget_outcome_within_lease(op, losses) for op in ops]
             _check_losses_are_detected(ops, losses)
             begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
             begins += [(loss.owned, loss.states) for loss in losses]
@@ -136,8 +136,8 @@ class LogTruncations:
         untouched.ops.sort(key=lambda op: op.number)
         return given_up + check_history(untouched, topic_known)
 
-    def _forget_leased_outcome(self, op: Operation, losses: list[Truncation]) -> Operation:
-        """Return the operation, with an unknown outcome if it was invoked within a lease after a loss."""
+    def _forget_outcome_within_lease(self, op: Operation, losses: list[Truncation]) -> Operation:
+        """Return the operation, with an unknown outcome if it began within a lease after a loss."""
         is_within_lease = any(
             lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses
         )
@@ -146,7 +146,7 @@ class LogTruncations:
         return replace(op, answered=None, answer=None, deadline=op.answered)
 
 
-def _accepted_in(partition: SimPartition) -> list[RawRecord]:
+def _read_accepted_records(partition: SimPartition) -> list[RawRecord]:
     return accepted_records(read_records([("", batch) for batch in partition.batches], partition.start))
 
 
@@ -154,11 +154,11 @@ def _check_losses_are_detected(ops: list[Operation], losses: list[Truncation]) -
     for op in ops:
         for lost, owned, _ in losses:
             if op.known and op.answered is not None and lost < op.invoked and op.answered < owned:
-                raise Violation(f"the log was truncated at {lost[0]:.6f}, and no owner noticed: {op}")
+                raise Violation(f"the log was truncated at {lost[0]:.6f}, and no owner detected it: {op}")
 
 
 def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:
-    """Return the history between two points. An operation that crosses one of them has an unknown outcome."""
+    """Return the operations between two points; those that cross one of them get an unknown outcome."""
     era = History()
     for op in ops:
         end_point = op.answered if op.known else op.deadline

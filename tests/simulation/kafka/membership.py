@@ -1,11 +1,14 @@
 """Run the real group membership on virtual time, with a simulated group coordinator and network.
 
-The coordinator is `tests.kafka_in_memory.group_coordinator`, with Kafka's rules for classic groups. Faults: a
-request or response is lost, a process cannot reach the coordinator, the group moves to another broker, or a
-member is removed.
+The group coordinator is `tests.kafka_in_memory.group_coordinator`, with Kafka's rules for classic groups.
 
-If the coordinating broker is disconnected from the others, another broker coordinates the group. The
-disconnected broker continues with its old state (`StaleGroup`).
+* A request or response is lost.
+* A process cannot reach the group coordinator.
+* The group moves to another broker.
+* A member is removed from the group.
+* The group coordinator is disconnected from the other brokers, and another broker becomes group coordinator.
+The
+  disconnected one continues with its old state (`StaleGroup`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +44,7 @@ class StaleGroup:
         self._heard_s = dict.fromkeys(group.members, loop.time())
 
     def heartbeat(self, generation: int, member_id: str, instance_id: str = "") -> int:
-        """Return NONE to a member of the current generation until the session of another member expires."""
+        """Return the error code for a heartbeat; NONE until the session of a member expires."""
         if member_id not in self._heard_s:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._heard_s[member_id] = self._loop.time()
@@ -69,11 +72,11 @@ class StaleGroup:
     def sync(
         self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
     ) -> SyncResult:
-        """Fail, because the assignment cannot be stored."""
+        """Return COORDINATOR_NOT_AVAILABLE, because the assignment cannot be stored."""
         return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def describe(self) -> DescribeResult:
-        """Return the members and assignments from before the disconnection, until the group rebalances."""
+        """Return the members and assignments at the disconnection, or none after a rebalance."""
         return self._described
 
     def leave(self, member_id: str) -> int:
@@ -83,14 +86,14 @@ class StaleGroup:
 
 
 TOPIC = "state"
-# The default of the product, relative to the default session timeout.
+# The ratio of the default request timeout to the default session timeout.
 REQUEST_TIMEOUT_FRACTION = 0.3
 REACHABILITY_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True)
 class MembershipFaults:
-    """The times of the group in seconds, and the rate of lost requests and responses."""
+    """The heartbeat interval, the session timeout, and the fraction of lost requests and responses."""
 
     heartbeat_s: float = 1.0
     session_s: float = 6.0
@@ -98,7 +101,7 @@ class MembershipFaults:
 
 
 class Membership:
-    """The real group membership of all processes, and the group."""
+    """The group, and the real group membership of all processes."""
 
     def __init__(
         self,
@@ -125,8 +128,8 @@ class Membership:
         self._assignment: Assignment | None = None
         self._read: list[bytes] = []
 
-    def ownership(self, replica: Replica, bootstrap_servers: str) -> Ownership:
-        """Return the ownership of a process."""
+    def create_ownership(self, replica: Replica, bootstrap_servers: str) -> Ownership:
+        """Create the group membership of a process."""
         faults = self.faults
 
         def make_client() -> KafkaGroupClient:
@@ -152,7 +155,7 @@ class Membership:
                 session_timeout_s=faults.session_s,
                 heartbeat_interval_s=faults.heartbeat_s,
                 rebalance_timeout_s=faults.session_s,
-                # A broker is unreachable for longer than two intervals, so that two checks detect it.
+                # Faults make a broker unreachable for longer than two intervals, so that two checks fail.
                 reachability_interval_s=REACHABILITY_INTERVAL_S,
                 locality_interval_s=60.0,
             ),
@@ -162,7 +165,7 @@ class Membership:
         )
 
     async def release_connections(self, name: str) -> None:
-        """Release the connections in memory of a process that has ended."""
+        """Close the group client of a process that has ended."""
         if name in self._clients:
             await self._clients.pop(name).close()
 
@@ -173,7 +176,7 @@ class Membership:
         return None if owner is None else owner.instance
 
     def is_settled(self, names: set[str]) -> bool:
-        """Return whether the group has exactly the members `names`, and these own all shards."""
+        """Return whether the members are exactly `names`, and own all shards in the assignment."""
         owners = {self.owner(shard) for shard in range(self._shards)}
         members, _ = self._newest_members()
         is_stable = self.group.state == STABLE or not self.group.members
@@ -188,7 +191,7 @@ class Membership:
             self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
     def disconnect_broker(self, node: int) -> None:
-        """Handle the disconnection of a broker. Another broker will coordinate its group."""
+        """Called when a broker is disconnected; another broker will coordinate its group."""
         self._coordinators_known[node] = self.group.node
         if node == self.group.node:
             self.stale[node] = StaleGroup(self.group, node, self.loop)
@@ -196,7 +199,7 @@ class Membership:
             self.loop.call_later(delay_s, self._elect_coordinator)
 
     def reconnect_broker(self, node: int) -> None:
-        """Process the reconnection of a broker, which then knows the current coordinator."""
+        """Called when a broker is reconnected; it then knows the current group coordinator."""
         self.stale.pop(node, None)
         self._coordinators_known.pop(node, None)
 
@@ -211,7 +214,7 @@ class Membership:
         return self._coordinators_known.get(node, self.group.node)
 
     def next_error(self, api_key: int) -> int:
-        """Return NONE: requests fail only on the way."""
+        """Return NONE, because only the network fails requests."""
         return ErrorCode.NONE
 
     def move_group_to(self, node: int) -> None:
@@ -228,9 +231,9 @@ class Membership:
             self.group.move_to_broker(self.rng.choice(nodes))
 
     def _newest_members(self) -> tuple[Sequence[MemberDescription], int]:
-        """Return the messages of all members, and the generation.
+        """Return the metadata and assignments of all members, and the generation.
 
-        Heartbeats to a disconnected coordinator succeed, so all members may remain in its group.
+        A disconnected group coordinator answers heartbeats, so all members may have remained in its group.
         """
         for stale in self.stale.values():
             if not self.group.members and stale.describe().members:
@@ -241,7 +244,7 @@ class Membership:
         return members, self.group.generation
 
     def _current_assignment(self) -> Assignment | None:
-        """Return the assignment of all members, from their newest messages."""
+        """Return the assignment that all members have received."""
         members, generation = self._newest_members()
         assignments = [member.assignment for member in members]
         if assignments != self._read and all(assignments):

@@ -1,4 +1,7 @@
-"""Planted defects of coordinators that share a Kafka topic. See `tests.simulation.mutants`."""
+"""Mutants of coordinators that share a Kafka topic: each function plants one defect.
+
+See `tests.simulation.mutants`.
+"""
 
 from typing import Any
 
@@ -26,6 +29,10 @@ from tests.simulation.mutants import Patch, list_mutants
 
 
 def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
+    """Accept a claim whose owner epoch equals the current one.
+
+    Two coordinators that claim with the same owner epoch then both own the shard.
+    """
     accepts = FencingFilter.accepts
 
     def accept_equal_epoch(self: Any, record: Any) -> bool:
@@ -38,13 +45,16 @@ def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
 
 
 def accepts_records_of_any_owner(patch: Patch) -> None:
+    """Load the records of fenced owners too."""
     accepts = FencingFilter.accepts
     patch.setattr(
         FencingFilter, "accepts", lambda self, record: accepts(self, record) or not is_claim(record)
     )
 
 
-def does_not_verify_its_claim(patch: Patch) -> None:
+def serves_without_verifying_its_claim(patch: Patch) -> None:
+    """Serve a shard without checking that no later claim follows its own claim in the log."""
+
     def verify(self: Any, ownership: Any, fencing_filter: Any, end: int, *args: Any) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
         ownership.verified = True
@@ -55,24 +65,29 @@ def does_not_verify_its_claim(patch: Patch) -> None:
 
 
 def claims_with_the_last_owner_epoch(patch: Patch) -> None:
+    """Claim with the owner epoch of the previous owner instead of the next one."""
     read_tail_owner, acquire_ownership = kafka_log.read_tail_owner, KafkaLog.acquire_ownership
 
-    async def return_lower_epoch(*args: Any) -> Any:
+    async def read_lower_epoch(*args: Any) -> Any:
         last = await read_tail_owner(*args)
         return last._replace(owner_epoch=last.owner_epoch - 1)
 
-    async def own_with_known_epoch(self: Any, state_partition: int, *args: Any) -> int:
+    async def own_without_known_epoch(self: Any, state_partition: int, *args: Any) -> int:
         self._ownerships._owner_epochs[state_partition] = -1
         return await acquire_ownership(self, state_partition, *args)
 
-    patch.setattr(kafka_log, "read_tail_owner", return_lower_epoch)
-    patch.setattr(KafkaLog, "acquire_ownership", own_with_known_epoch)
+    patch.setattr(kafka_log, "read_tail_owner", read_lower_epoch)
+    patch.setattr(KafkaLog, "acquire_ownership", own_without_known_epoch)
 
 
 # Appends.
 
 
 def accepts_append_at_unexpected_offset(patch: Patch) -> None:
+    """Accept an append whose base offset is not the expected end offset.
+
+    The offset shows that the log has records of another owner in between, or was truncated.
+    """
     handle_result = Appender._handle_produce_result
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
@@ -92,7 +107,10 @@ def accepts_append_at_unexpected_offset(patch: Patch) -> None:
 
 
 def treats_missing_response_as_failure(patch: Patch) -> None:
-    # Continue without a new claim, although late batches may follow.
+    """If an append gets no response, load the shard again without a new claim.
+
+    A correct coordinator claims again, which fences a batch that arrives later.
+    """
     recover = ShardRunner._recover
 
     def _recover(self: Any, error: Any, waiting: Any) -> None:
@@ -115,18 +133,23 @@ def treats_missing_response_as_failure(patch: Patch) -> None:
 
 
 def treats_missing_response_as_success(patch: Patch) -> None:
-    end = Appender._fail_append
+    """Acknowledge writes whose append got no response."""
+    fail_append = Appender._fail_append
 
     def _fail_append(self: Any, append: Any, error: Any) -> None:
         if isinstance(error, LogOutcomeUnknown) and not append.at_any_offset:
             self._record_result(append, append.ownership.next_offset)
         else:
-            end(self, append, error)
+            fail_append(self, append, error)
 
     patch.setattr(Appender, "_fail_append", _fail_append)
 
 
-def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
+def treats_uncommitted_append_as_success(patch: Patch) -> None:
+    """Acknowledge appends that the leader has, but not all in-sync replicas.
+
+    Their error codes are REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+    """
     handle_result = Appender._handle_produce_result
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -139,13 +162,17 @@ def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
 
 
 def ignores_truncation_of_the_log(patch: Patch) -> None:
-    explain = Appender._fail_unexpected_offset
+    """Continue when an append has a lower base offset than expected.
+
+    The offset shows that an unclean leader election has lost acknowledged records.
+    """
+    explain_unexpected_offset = Appender._fail_unexpected_offset
 
     async def _fail_unexpected_offset(self: Any, append: Any, expected: int, found: int) -> None:
         if found < expected:
             self._call_done(append, None)
         else:
-            await explain(self, append, expected, found)
+            await explain_unexpected_offset(self, append, expected, found)
 
     patch.setattr(Appender, "_fail_unexpected_offset", _fail_unexpected_offset)
 
@@ -153,20 +180,23 @@ def ignores_truncation_of_the_log(patch: Patch) -> None:
 # Reads.
 
 
-def has_endless_lease(patch: Patch) -> None:
+def answers_from_memory_after_the_lease(patch: Patch) -> None:
+    """Answer reads from memory without a time limit after the last append."""
     patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
 
 
 def does_not_wait_for_earlier_leases(patch: Patch) -> None:
-    accepted = Ownership.record_accepted_claim
+    """Serve a claimed shard before the leases of earlier owners have ended."""
+    record_accepted_claim = Ownership.record_accepted_claim
 
-    def return_no_lease(self: Any, claim: AcceptedClaim, before: Any = None) -> None:
-        accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
+    def record_claim_without_leases(self: Any, claim: AcceptedClaim, before: Any = None) -> None:
+        record_accepted_claim(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
 
-    patch.setattr(Ownership, "record_accepted_claim", return_no_lease)
+    patch.setattr(Ownership, "record_accepted_claim", record_claim_without_leases)
 
 
-def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
+def waits_for_leases_without_clock_drift_margin(patch: Patch) -> None:
+    """Wait exactly for the lease of the previous owner, whose clock may run slower."""
     patch.setattr(ownership, "CLOCK_DRIFT_MAX", 0.0)
 
 
@@ -174,6 +204,11 @@ def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
 
 
 def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
+    """Use the metadata of one broker instead of the highest leader epochs of several brokers.
+
+    A broker that is disconnected from the controller reports old leaders.
+    """
+
     def update(self: Any, node: int, topic: Any) -> bool:
         self._reported_ids, self._reported_id = {node: topic.topic_id}, topic.topic_id
         self._partitions = {topic.topic_id: {reported.partition: reported for reported in topic.partitions}}
@@ -188,6 +223,7 @@ def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
 
 
 def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
+    """Forward operations to the owner of the next shard."""
     find_owner = Forwarder._find_owner
 
     def find_next_owner(self: Any, shard: int) -> Any:
@@ -196,7 +232,8 @@ def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
     patch.setattr(Forwarder, "_find_owner", find_next_owner)
 
 
-def forwards_by_the_first_assignment(patch: Patch) -> None:
+def forwards_according_to_the_first_assignment(patch: Patch) -> None:
+    """Forward operations according to the first assignment for ever."""
     set_assignment = Forwarder.set_assignment
 
     def set_first_assignment(self: Any, assignment: Any) -> None:
@@ -206,33 +243,39 @@ def forwards_by_the_first_assignment(patch: Patch) -> None:
     patch.setattr(Forwarder, "set_assignment", set_first_assignment)
 
 
-def returns_the_coordinator_of_another_shard(patch: Patch) -> None:
+def names_wrong_owner_in_find_coordinator(patch: Patch) -> None:
+    """Return the owner of another shard in FindCoordinator responses."""
     set_routes = CoordinatorDirectory._set_routes
 
-    def rotate_routes(self: Any, routes: Any) -> None:
+    def set_rotated_routes(self: Any, routes: Any) -> None:
         first, *others = routes
         set_routes(self, [*others, first])
 
-    patch.setattr(CoordinatorDirectory, "_set_routes", rotate_routes)
+    patch.setattr(CoordinatorDirectory, "_set_routes", set_rotated_routes)
 
 
 # Expiry.
 
 
 def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
+    """Expire the state of groups whose group coordinator is loading.
+
+    Any error of DescribeGroups counts as GROUP_ID_NOT_FOUND.
+    """
     describe_groups = ShareGroups.describe_groups
 
-    async def describe_or_miss(self: Any, groups: Any) -> Any:
+    async def describe_errors_as_deleted(self: Any, groups: Any) -> Any:
         described = await describe_groups(self, groups)
         return {
             group: each._replace(error_code=each.error_code and ErrorCode.GROUP_ID_NOT_FOUND)
             for group, each in described.items()
         }
 
-    patch.setattr(ShareGroups, "describe_groups", describe_or_miss)
+    patch.setattr(ShareGroups, "describe_groups", describe_errors_as_deleted)
 
 
 def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
+    """Keep the state of empty groups for ever."""
     patch.setattr(StateRemover, "_remove_through_kafka", _return_no_removals)
 
 
@@ -243,28 +286,33 @@ async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:
 # Claims and resignations.
 
 
-def reads_before_it_claims(patch: Patch) -> None:
+def loads_the_log_before_it_claims(patch: Patch) -> None:
+    """Load the log only up to the end offset before the claim.
+
+    Records that the previous owner appended between this read and the claim are missing.
+    """
     read = KafkaLog.read
 
-    async def read_early(self: Any, state_partitions: Any) -> Any:
-        # The mutant reads the end offset before its claim, so it misses the records in between.
-        seen = self.__dict__.setdefault("_seen_early", {})
+    async def read_up_to_early_end(self: Any, state_partitions: Any) -> Any:
+        early_ends = self.__dict__.setdefault("_early_end_offsets", {})
         async for chunk in read(self, state_partitions):
-            kept = [
-                logged for logged in chunk if seen.get(logged.state_partition, 0) > _base_offset(logged.batch)
+            early = [
+                logged
+                for logged in chunk
+                if _base_offset(logged.batch) < early_ends.get(logged.state_partition, 0)
             ]
-            if kept:
-                yield kept
+            if early:
+                yield early
 
     acquire_ownership = KafkaLog.acquire_ownership
 
-    async def read_then_own(self: Any, state_partition: int, *args: Any) -> int:
-        seen = self.__dict__.setdefault("_seen_early", {})
-        seen[state_partition] = await self._end_finder.find(state_partition)
+    async def find_end_and_claim(self: Any, state_partition: int, *args: Any) -> int:
+        early_ends = self.__dict__.setdefault("_early_end_offsets", {})
+        early_ends[state_partition] = await self._end_finder.find(state_partition)
         return await acquire_ownership(self, state_partition, *args)
 
-    patch.setattr(KafkaLog, "read", read_early)
-    patch.setattr(KafkaLog, "acquire_ownership", read_then_own)
+    patch.setattr(KafkaLog, "read", read_up_to_early_end)
+    patch.setattr(KafkaLog, "acquire_ownership", find_end_and_claim)
 
 
 def _base_offset(batch: bytes) -> int:
@@ -272,19 +320,24 @@ def _base_offset(batch: bytes) -> int:
 
 
 def releases_shard_during_its_append(patch: Patch) -> None:
-    async def answer_without_waiting(self: Any) -> None:
+    """Release a resigned shard, and respond to its operations, before the append in flight ends."""
+
+    async def respond_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
         for operation in waiting:
             operation.answer_decided()
 
-    patch.setattr(ShardRunner, "wait_for_append", answer_without_waiting)
+    patch.setattr(ShardRunner, "wait_for_append", respond_without_waiting)
 
 
 def never_resigns_shards(patch: Patch) -> None:
+    """Continue to serve shards that the assignment gives to another coordinator."""
     patch.setattr(Runtime, "resign", lambda self, state_partition: None)
 
 
 def never_retries_a_failed_claim(patch: Patch) -> None:
+    """Never claim a shard again after a failed claim."""
+
     async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
             runner.owner_epoch = await log.acquire_ownership(runner.state_partition, release_wait_s)
@@ -297,6 +350,11 @@ def never_retries_a_failed_claim(patch: Patch) -> None:
 
 
 def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
+    """Prune all records below the redundant offset, even if no later record has the owner's epoch and lease.
+
+    The next owner then finds neither in the log.
+    """
+
     def _prune(self: Any, ownership: Ownership) -> None:
         if ownership.prune_before is not None and self._may_prune(ownership.state_partition):
             before_offset, ownership.prune_before = ownership.prune_before, None

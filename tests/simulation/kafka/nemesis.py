@@ -9,7 +9,7 @@ from tests.simulation.kafka.plan import PAUSE_FACTOR_MAX, KafkaNemesis
 from tests.simulation.kafka.world import KafkaWorld
 from tests.simulation.nemesis import (
     FaultKind,
-    choose_place,
+    choose_free_place,
     crash_coordinator,
     shift_clock,
     stop_coordinator,
@@ -17,9 +17,10 @@ from tests.simulation.nemesis import (
 
 
 async def _pause_coordinator(world: KafkaWorld, rng: Random) -> None:
-    place = choose_place(world, rng)
+    """Pause a coordinator, as SIGSTOP does, and continue it later."""
+    place = choose_free_place(world, rng)
     if place is not None:
-        async with world.lives[place]:
+        async with world.process_locks[place]:
             process = world.processes[place]
             assert process is not None
             process.pause()
@@ -32,8 +33,8 @@ async def _pause_coordinator(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _disconnect_coordinator(world: KafkaWorld, rng: Random) -> None:
-    """Disconnect a coordinator from some brokers, from the membership, or from both."""
-    place = choose_place(world, rng)
+    """Disconnect a coordinator from some brokers, from the group coordinator, or from both."""
+    place = choose_free_place(world, rng)
     if place is None:
         return
     process = world.processes[place]
@@ -61,7 +62,7 @@ async def _sleep_while_faulty(world: KafkaWorld, seconds: float) -> None:
 
 
 async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
-    """Disconnect a broker from the others. Usually the owner of a partition reaches only it."""
+    """Disconnect a broker from the others. Usually the owner of a shard can reach only this broker."""
     brokers = world.brokers
     connected = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
     number = rng.randrange(len(brokers.partitions))
@@ -71,17 +72,17 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
     world.disconnect_broker(node)
     place = world.owner_place(number)
     if place is None or world.processes[place] is None:
-        place = choose_place(world, rng)
+        place = choose_free_place(world, rng)
     links: set[tuple[str, int]] = set()
     members: set[str] = set()
     if place is not None and rng.random() < 0.8:
         process = world.processes[place]
         assert process is not None
         links = {(process.name, other) for other in brokers.nodes if other != node}
-        # Usually the owner cannot reach the membership either, so it learns late that it is no longer the
-        # owner.
+        # Usually the owner cannot reach the group coordinator either, so it detects late that another
+        # process owns the shard.
         members = {process.name} if rng.random() < 0.7 else set()
-        # If only readers can connect, the owner appends nothing. So it detects its replacement late.
+        # If writers cannot connect, the owner appends nothing, so it detects late that it is fenced.
         world.unreachable_places |= {place} if rng.random() < world.plan.nemesis.unreachable_rate else set()
     await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.broker_isolated_s))
     world.unreachable_places.clear()
@@ -89,21 +90,25 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
-    """Isolate a broker together with one coordinator: they reach only each other.
+    """Isolate a broker together with one coordinator, so that they can reach only each other.
 
-    Usually this broker coordinates the group, and the coordinator is its only member at first.
+    Usually this broker is the group coordinator, and the isolated coordinator is its only member at first.
     """
     brokers = world.brokers
-    places = [place for place, life in enumerate(world.lives) if world.processes[place] and not life.locked()]
+    places = [
+        place
+        for place, lock in enumerate(world.process_locks)
+        if world.processes[place] and not lock.locked()
+    ]
     if not places:
         return
     place = rng.choice(places)
-    async with AsyncExitStack() as members, world.lives[place]:
+    async with AsyncExitStack() as members, world.process_locks[place]:
         isolated = world.processes[place]
         assert isolated is not None
         if rng.random() < 0.7:
             for other in set(places) - {place}:
-                await members.enter_async_context(_keep_crashed(world, other))
+                await members.enter_async_context(_keep_stopped(world, other))
             await _sleep_while_faulty(world, 3 * world.plan.membership.session_s)
         number = rng.randrange(len(brokers.partitions))
         node = brokers.partitions[number].leader
@@ -132,9 +137,9 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
 
 
 @asynccontextmanager
-async def _keep_crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
+async def _keep_stopped(world: KafkaWorld, place: int) -> AsyncIterator[None]:
     """Keep a coordinator down while the context is open."""
-    async with world.lives[place]:
+    async with world.process_locks[place]:
         await world.crash(place)
         try:
             yield
@@ -143,8 +148,8 @@ async def _keep_crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
 
 
 async def _delay_appends(world: KafkaWorld, rng: Random) -> None:
-    """Delay the appends of a coordinator. Usually it is also disconnected from the membership."""
-    place = choose_place(world, rng)
+    """Delay the appends of a coordinator, and sometimes disconnect it from the group coordinator."""
+    place = choose_free_place(world, rng)
     if place is None:
         return
     process = world.processes[place]
@@ -165,22 +170,22 @@ async def _kill_broker(world: KafkaWorld, rng: Random) -> None:
         brokers.restart_node(node)
 
 
-async def _move_leader(world: KafkaWorld, rng: Random) -> None:
+async def _elect_another_leader(world: KafkaWorld, rng: Random) -> None:
     world.brokers.elect_another_leader(rng.randrange(len(world.brokers.partitions)))
 
 
-async def _shuffle_members(world: KafkaWorld, rng: Random) -> None:
+async def _expel_member_or_move_group(world: KafkaWorld, rng: Random) -> None:
     world.membership.expel_member_or_move_group()
 
 
 async def _expire_producers(world: KafkaWorld, rng: Random) -> None:
-    """Expire the producers whose last append is so old that all their late requests have arrived."""
+    """Expire the state of producers that are idle for longer than any request can be delayed."""
     limits = world.plan.log_limits
     late_s = limits.append_timeout_s + 2 * limits.request_timeout_s + world.plan.broker_faults.late_max_s
     world.brokers.expire_producers(world.loop.time() - late_s)
 
 
-async def _disconnect_for_rest(world: KafkaWorld, rng: Random) -> None:
+async def _disconnect_broker_until_the_end(world: KafkaWorld, rng: Random) -> None:
     """Disconnect a broker for the rest of the run, unless one is disconnected already."""
     brokers = world.brokers
     leaders = [node for node in brokers.leaders() if node in brokers.nodes and node not in brokers.down]
@@ -188,15 +193,16 @@ async def _disconnect_for_rest(world: KafkaWorld, rng: Random) -> None:
         world.make_stale(rng.choice(leaders))
 
 
-async def _load_groups(world: KafkaWorld, rng: Random) -> None:
-    """For a while, group coordinators answer that they still load their share groups."""
+async def _simulate_loading_groups(world: KafkaWorld, rng: Random) -> None:
+    """For a while, let group coordinators answer that they are loading their share groups."""
     world.share_groups.loading = True
     await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.groups_loaded_after_s))
     world.share_groups.loading = False
 
 
-async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
-    place = choose_place(world, rng)
+async def _hand_over_shard(world: KafkaWorld, rng: Random) -> None:
+    """Send a request to hand a shard over to the HTTP API of a coordinator."""
+    place = choose_free_place(world, rng)
     if place is not None:
         process = world.processes[place]
         assert process is not None
@@ -205,7 +211,7 @@ async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
-    """Lose the newest records of a partition."""
+    """Elect a leader that lacks the newest records of a state partition."""
     world.truncations.lose_newest_records(rng.randrange(len(world.brokers.partitions)), rng)
 
 
@@ -218,14 +224,14 @@ def list_faults(plan: KafkaNemesis) -> Sequence[FaultKind]:
         (plan.disconnect_s, _disconnect_coordinator),
         (plan.isolate_broker_s, _disconnect_broker),
         (plan.broker_dies_s, _kill_broker),
-        (plan.leader_moves_s, _move_leader),
-        (plan.shuffle_s, _shuffle_members),
+        (plan.leader_moves_s, _elect_another_leader),
+        (plan.shuffle_s, _expel_member_or_move_group),
         (plan.clock_jump_s, shift_clock),
         (plan.producers_expire_s, _expire_producers),
         (plan.unclean_s, _elect_uncleanly),
         (plan.delay_appends_s, _delay_appends),
         (plan.isolate_owner_s, _isolate_broker_and_owner),
-        (plan.isolate_for_rest_s, _disconnect_for_rest),
-        (plan.groups_load_s, _load_groups),
-        (plan.http_writes_s, _write_over_http),
+        (plan.isolate_for_rest_s, _disconnect_broker_until_the_end),
+        (plan.groups_load_s, _simulate_loading_groups),
+        (plan.hand_over_s, _hand_over_shard),
     )

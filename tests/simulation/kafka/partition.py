@@ -19,7 +19,7 @@ _SEQUENCES = 1 << 31
 
 
 class ProducerState(NamedTuple):
-    """A producer at a leader: its epoch, base offsets of recent batches, and next expected sequence."""
+    """What a leader knows of a producer: epoch, base offsets by sequence of recent batches, next sequence."""
 
     epoch: int
     recent: dict[int, int]
@@ -27,7 +27,7 @@ class ProducerState(NamedTuple):
 
 
 class PartitionLog:
-    """The log of one partition, and the producers that wrote to it."""
+    """The log of one partition, and the state of the producers that wrote to it."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -61,41 +61,40 @@ class PartitionLog:
         return ProduceResult(ErrorCode.NONE, base_offset)
 
     def truncate(self, end: int) -> None:
-        """Lose the newest records, as after an unclean leader election."""
+        """Remove the records from a log offset on, and the state of all producers."""
         self.batches = [batch for batch in self.batches if next_offset_at(batch, 0) <= end]
         self.producers.clear()
 
 
 class UncommittedBatch(NamedTuple):
-    """A batch that not all in-sync replicas have, and the producers before it."""
+    """A batch that not all in-sync replicas have, and the producer state before it."""
 
     base_offset: int
     end: int
     producers: dict[int, ProducerState]
     # The name of the writing process, and the batch.
     written: tuple[str, bytes]
-    # An error code: NONE when the batch is committed.
+    # The error code of the append: NONE when the batch is committed.
     committed: asyncio.Future[int]
 
 
 class SimPartition(PartitionLog):
-    """A partition, its leader, and all batches that were ever stored in it."""
+    """A partition with its leader, its uncommitted batches, and all batches that were ever committed."""
 
     def __init__(self, loop: SimLoop, leader: int) -> None:
         super().__init__()
         self._loop = loop
         self.leader = leader
         self.leader_epoch = 0
-        # Before this time, a new leader does not return the end of its log.
-        self.settled_s = 0.0
-        # The time at which all replicas have the newest batch.
+        # Before this time, a new leader answers OFFSET_NOT_AVAILABLE instead of the end offset.
+        self.end_offset_known_from_s = 0.0
+        # The time at which all replicas will have the newest batch.
         self.replicated_s = 0.0
         self.uncommitted: list[UncommittedBatch] = []
         # The number of times that the producer state was lost.
         self.forgotten = 0
         self.appended_s: dict[int, float] = {}
-        # (name of the writing process, batch) for all batches, including pruned batches. An election removes
-        # the batches that it loses.
+        # All batches with the names of their writers, including pruned batches, without truncated ones.
         self.archive: list[tuple[str, bytes]] = []
         self.on_write: Callable[[], None] = lambda: None
         self.on_commit: Callable[[str, bytes], None] = lambda writer, batch: None
@@ -120,8 +119,8 @@ class SimPartition(PartitionLog):
             self.on_write()
         return produced
 
-    def commit_of(self, base_offset: int) -> asyncio.Future[int] | None:
-        """Return the future commit of the batch at an offset, None if it is committed."""
+    def commit_future(self, base_offset: int) -> asyncio.Future[int] | None:
+        """Return the future of the commit of the batch at an offset; None if it is committed."""
         return next((batch.committed for batch in self.uncommitted if batch.base_offset == base_offset), None)
 
     def commit(self, end: int) -> None:
@@ -146,10 +145,10 @@ class SimPartition(PartitionLog):
         for batch in uncommitted[:kept]:
             self.uncommitted.append(batch._replace(committed=self._loop.create_future()))
         if kept < len(uncommitted):
-            self._drop_from(uncommitted[kept].base_offset)
+            self._remove_from_offset(uncommitted[kept].base_offset)
             self.producers = uncommitted[kept].producers
 
-    def _drop_from(self, end: int) -> list[bytes]:
+    def _remove_from_offset(self, end: int) -> list[bytes]:
         lost = [batch for batch in self.batches if next_offset_at(batch, 0) > end]
         self.truncate(end)
         self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
@@ -160,15 +159,15 @@ class SimPartition(PartitionLog):
         self.producers.clear()
         self.forgotten += 1
 
-    def truncate_from(self, end: int) -> list[bytes]:
-        """Lose the records from a log offset on, and the state of all producers. Return the lost batches."""
+    def lose_records_from(self, end: int) -> list[bytes]:
+        """Lose the records from a log offset on and all producer state; return the lost batches."""
         self.lost_records = True
         self.forgotten += 1
-        return self._drop_from(end)
+        return self._remove_from_offset(end)
 
 
 class ProduceResponse(asyncio.Future[Mapping[int, ProduceResult]]):
-    """The results of a request, when its pending batches are committed or at the timeout of the request."""
+    """The future results of a Produce request, set when its batches are committed or at its timeout."""
 
     def __init__(
         self,

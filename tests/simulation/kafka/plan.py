@@ -1,7 +1,7 @@
-"""Draw a run of several coordinators from a seed. See `tests.simulation.plan`.
+"""Draw the plan of a simulation of several coordinators from its seed. See `tests.simulation.plan`.
 
-If elections lose acknowledged records, histories are checked in eras, and no broker is disconnected. A
-disconnected broker would continue to return the lost records.
+If unclean elections lose acknowledged records, `log_truncation` checks the history, and no broker is
+disconnected, because it would continue to return the lost records.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,21 +13,21 @@ from coordinator.serve.runtime import RuntimeLimits
 from tests.simulation.kafka.brokers import BrokerFaults
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.plan import (
-    Load,
     Nemesis,
     SimulationPlan,
+    Workload,
     draw_interval,
-    draw_load,
     draw_log_uniform,
-    draw_net,
-    draw_policy,
+    draw_network_faults,
     draw_rate,
     draw_runtime_limits,
+    draw_snapshot_policy,
+    draw_workload,
 )
 
 FAULTY_S = 90.0
 OPS_MAX = 200
-# The maximum duration of a pause of a process, as a multiple of the mean.
+# The maximum duration of a pause of a process, as a multiple of the mean duration.
 PAUSE_FACTOR_MAX = 4
 
 
@@ -38,7 +38,7 @@ class KafkaNemesis(Nemesis):
     # A coordinator is paused, as by SIGSTOP.
     pause_s: float | None = None
     paused_s: float = 8.0
-    # A coordinator is disconnected from some brokers, the membership, or both.
+    # A coordinator is disconnected from some brokers, from the group coordinator, or from both.
     disconnect_s: float | None = None
     disconnected_s: float = 8.0
     # A broker is disconnected from the others. A coordinator may be disconnected together with it.
@@ -61,26 +61,26 @@ class KafkaNemesis(Nemesis):
     # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
     # it, and it answers with its old metadata.
     isolate_for_rest_s: float | None = None
-    # The coordinators of share groups load their groups.
+    # For a while, the coordinators of share groups answer COORDINATOR_LOAD_IN_PROGRESS.
     groups_load_s: float | None = None
     groups_loaded_after_s: float = 20.0
-    # An operator hands shards over through HTTP.
-    http_writes_s: float | None = None
+    # An operator requests hand-overs of shards through the HTTP API.
+    hand_over_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
     delay_appends_s: float | None = None
     appends_delayed_s: float = 8.0
-    # The part of these coordinators that is also disconnected from the group.
+    # The fraction of these coordinators that is also disconnected from the group coordinator.
     delayed_without_group_rate: float = 0.5
 
 
 @dataclass(frozen=True)
 class KafkaPlan(SimulationPlan):
-    """The parameters of a run that are decided before its start."""
+    """The parameters of a simulation of several coordinators."""
 
     ops_max: int = OPS_MAX
     faulty_s: float = FAULTY_S
     nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
-    # The situation that the run should reach. See `tests.simulation.kafka.scenarios`.
+    # The rare situation that the simulation should reach. See `scenarios`.
     scenario: str = "any"
     # Whether the members of the group have a group.instance.id.
     named: bool = False
@@ -101,27 +101,29 @@ class KafkaPlan(SimulationPlan):
 
     @property
     def read_age_max_s(self) -> float:
-        """Return the maximum age in seconds of the state in a response."""
+        """The maximum age of the state in a response, in seconds; 0 if reads must be current."""
         return self.log_limits.lease_s if self.clock_rate_max > 1.0 + CLOCK_DRIFT_MAX else 0.0
 
     @property
     def kind(self) -> str:
-        """Return the scenario of this run as text."""
+        """The kind and the scenario of the simulation, for messages to the user."""
         return (
             f"kafka, {self.scenario}"
             + ", forwarding" * self.forwarding
             + ", expiry" * self.expiry
-            + ", http writes" * (self.nemesis.http_writes_s is not None)
+            + ", http writes" * (self.nemesis.hand_over_s is not None)
         )
 
     @property
-    def settled_s(self) -> float:
-        """Return the seconds after which an operation can have no effect, if there are no faults."""
+    def latest_effect_without_faults_s(self) -> float:
+        """The seconds after which a request cannot take effect any more if no fault is active."""
         limits = self.log_limits
         late_s = self.broker_faults.late_max_s + self.broker_faults.replicas_late_max_s
         append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + late_s
         return (
-            self._coordinators_on_path * (self.runtime_limits.request_age_max_s + self.way_s) + append_s + 5.0
+            self._coordinators_on_path * (self.runtime_limits.request_age_max_s + self.delivery_max_s)
+            + append_s
+            + 5.0
         )
 
     @property
@@ -130,14 +132,17 @@ class KafkaPlan(SimulationPlan):
 
     @property
     def latest_effect_s(self) -> float:
-        """Return `settled_s` plus three pauses of a process: before receipt, in the queue, at the append."""
+        """The same seconds with faults: three pauses of each process add to them.
+
+        A process may be paused before it receives the request, in its queue, and during the append.
+        """
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
-        return self.settled_s + 3 * self._coordinators_on_path * paused_s
+        return self.latest_effect_without_faults_s + 3 * self._coordinators_on_path * paused_s
 
     def without_faults(self) -> "KafkaPlan":
         """Return the plan without faults."""
         limits = self.runtime_limits
-        # Delays are random without an upper limit, so the average is far below each timeout.
+        # Delays have no upper limit, so the mean must be far below each timeout.
         slow_s = min(limits.write_timeout_s / 100, self.log_limits.request_timeout_s / 20)
         sound = BrokerFaults(
             travel_s=min(self.broker_faults.travel_s, slow_s),
@@ -145,15 +150,19 @@ class KafkaPlan(SimulationPlan):
             transactional=self.broker_faults.transactional,
             metadata_delay_s=self.broker_faults.metadata_delay_s,
         )
-        calm = replace(self.membership, lost_rate=0.0)
+        membership = replace(self.membership, lost_rate=0.0)
         misrouted_rate = self.misrouted_rate if self.forwarding else 0.02
         return replace(
-            self, net=self.sound_net, broker_faults=sound, membership=calm, misrouted_rate=misrouted_rate
+            self,
+            net=self.net_without_faults,
+            broker_faults=sound,
+            membership=membership,
+            misrouted_rate=misrouted_rate,
         )
 
 
 def draw_random_plan(seed: int) -> KafkaPlan:
-    """Draw a run in which any fault may occur."""
+    """Draw a plan in which any fault may occur."""
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)
     if nemesis.unclean_s is not None:
@@ -166,9 +175,9 @@ def draw_random_plan(seed: int) -> KafkaPlan:
         state_partitions=rng.randrange(1, 6),
         quiet_points=rng.randrange(2),
         misrouted_rate=draw_rate(rng, 0.01, 0.5),
-        load=_draw_load(rng),
+        load=_draw_workload(rng),
         nemesis=nemesis,
-        net=draw_net(rng),
+        net=draw_network_faults(rng),
         broker_faults=_draw_broker_faults(rng),
         membership=membership,
         log_limits=KafkaLogLimits(
@@ -177,17 +186,17 @@ def draw_random_plan(seed: int) -> KafkaPlan:
             start_timeout_s=5.0,
             lease_s=draw_log_uniform(Random(seed ^ 0x1EA5E), 0.3, 6.0),
         ),
-        policy=draw_policy(rng),
+        policy=draw_snapshot_policy(rng),
         runtime_limits=_draw_runtime_limits(rng, membership),
         cold_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
         prune_interval_ms=int(draw_log_uniform(rng, 500, 20_000)),
     )
 
 
-def _draw_load(rng: Random) -> Load:
-    """Draw a load that is slow enough for assignments to change meanwhile."""
+def _draw_workload(rng: Random) -> Workload:
+    """Draw a workload so slow that many assignments change before the operations end."""
     return replace(
-        draw_load(rng),
+        draw_workload(rng),
         brokers=rng.randrange(1, 3),
         leaders_per_key=rng.randrange(1, 3),
         think_s=draw_log_uniform(rng, 0.5, 10.0),

@@ -1,4 +1,4 @@
-"""Run one of several coordinators with the real components on a simulated cluster."""
+"""Run a coordinator with the real components on a simulated Kafka cluster."""
 
 import asyncio
 from random import Random
@@ -16,24 +16,24 @@ from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, Listener
 from coordinator.serve.service import Service
 from tests.simulation.history import NO_OWNER, NOT_OURS, History
-from tests.simulation.kafka.http_writes import HttpWrites
+from tests.simulation.kafka.hand_over_client import HandOverClient
 from tests.simulation.kafka.membership import TOPIC
 from tests.simulation.kafka.traced_log import TracedLog
-from tests.simulation.parts import RPCS
 from tests.simulation.process import CoordinatorProcess, SimClock
+from tests.simulation.rpc_parts import RPCS
 
 _KINDS = {rpc.api_key: kind for kind, rpc in RPCS.items()}
 
 
 class RecordedForwarder(Forwarder):
-    """A forwarder that records repeated operations: an earlier attempt may take effect, too."""
+    """A forwarder that records in the history which operations it sends again."""
 
     def __init__(self, runtime: Runtime, *, instance: str, metrics: Metrics, history: History) -> None:
         super().__init__(runtime, instance=instance, metrics=metrics)
         self._history = history
 
     def hold_operation(self, call: Any, operation: Any, reason: Any) -> None:
-        """Hold an operation. It may be executed twice if its owner did not respond, or ended during it."""
+        """Hold an operation until its owner is known, and record whether the owner may have executed it."""
         super().hold_operation(call, operation, reason)
         was_not_executed = reason.message == NO_OWNER or reason.message.endswith(NOT_OURS)
         if operation.call is not None and not was_not_executed:
@@ -51,12 +51,12 @@ EXPIRY_INTERVAL_S = 5.0
 
 
 class KafkaProcess(CoordinatorProcess):
-    """A coordinator from start to crash or stop, with its state in a topic and its shards from a group."""
+    """A coordinator with its state in a topic and group membership, from its start to its crash or stop."""
 
     log: KafkaLog
 
-    def __init__(self, world: "KafkaWorld", place: int, life: int) -> None:
-        super().__init__(world, place, life, world.plan)
+    def __init__(self, world: "KafkaWorld", place: int, number: int) -> None:
+        super().__init__(world, place, number, world.plan)
         plan = self._plan = world.plan
         self._traces = world.traces
         self.assignment: Assignment | None = None
@@ -71,9 +71,9 @@ class KafkaProcess(CoordinatorProcess):
         )
         self._membership = world.membership
         replica = Replica(self.name, str(self.address))
-        self._ownership = world.membership.ownership(replica, self._bootstrap_servers)
+        self._ownership = world.membership.create_ownership(replica, self._bootstrap_servers)
         self._expiry: Expiry | None = None
-        self._http: HttpWrites | None = None
+        self._http: HandOverClient | None = None
         self._owners = OwnerDirectory()
         self._share_groups: ShareGroups | None = None
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
@@ -113,8 +113,8 @@ class KafkaProcess(CoordinatorProcess):
         await self._ownership.start(self)
         if plan.expiry:
             self._start_expiry(metrics)
-        if plan.nemesis.http_writes_s is not None:
-            self._http = HttpWrites(self.runtime, metrics, self._owners, self._ownership.hand_over)
+        if plan.nemesis.hand_over_s is not None:
+            self._http = HandOverClient(self.runtime, metrics, self._owners, self._ownership.hand_over)
 
     def _start_expiry(self, metrics: Metrics) -> None:
         timeout_s = self._plan.log_limits.request_timeout_s
@@ -124,7 +124,7 @@ class KafkaProcess(CoordinatorProcess):
             self._share_groups,
             EXPIRY_RULES,
             interval_s=EXPIRY_INTERVAL_S,
-            # A clock that does not jump.
+            # Unlike `self._clock`, this clock is not shifted by faults.
             clock=SimClock(self._loop),
             metrics=metrics,
             has_fresh_lease=self._ownership.lease_is_fresh,
@@ -133,7 +133,7 @@ class KafkaProcess(CoordinatorProcess):
         self._expiry.start()
 
     async def _stop(self) -> None:
-        """Give the shards away, then stop."""
+        """Stop as on SIGTERM: hand the shards over first."""
         self._forwarder.freeze_assignment()
         await self._ownership.drain(DRAIN_S)
         self.runtime.mark_not_ready()
@@ -151,44 +151,44 @@ class KafkaProcess(CoordinatorProcess):
         await self.release()
 
     async def release(self) -> None:
-        """Close the connections in memory after the end of the process. They reach no broker."""
+        """Close the client objects of the process, which are connected to no broker any more."""
         await self._cluster.close()
         if self._share_groups is not None:
             await self._share_groups.close()
         await self._membership.release_connections(self.name)
 
     def send_http(self, path: str, body: dict[str, object]) -> None:
-        """Send a request that writes, and do not wait for the response."""
+        """Send a request to the HTTP API, and do not wait for the response."""
         http = self._http
         if http is not None:
-            self.create_task(http.send(path, body)).add_done_callback(self._check_http)
+            self.create_task(http.send(path, body)).add_done_callback(self._record_http_failure)
 
-    def _check_http(self, done: asyncio.Task[None]) -> None:
+    def _record_http_failure(self, done: asyncio.Task[None]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is not None:
             self._loop.failures.append(error)
 
     @property
-    def operations_forwarded(self) -> int:
-        """The number of operations and requests that the forwarder has not finished."""
+    def unfinished_operations(self) -> int:
+        """The number of operations and requests that the forwarder has not completed."""
         return self._forwarder.held_operations + self._forwarder.requests_in_flight
 
     # The methods of OwnershipListener.
 
     def on_assignment_changed(self, assignment: Assignment | None) -> None:
-        """Adopt an assignment of all shards."""
+        """Use a new assignment, or none if this process is not a member."""
         self.assignment = assignment
         self._owners.set_assignment(assignment)
         self._directory.set_assignment(assignment)
         self._forwarder.set_assignment(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
-        """Start to own a shard."""
+        """Claim and load a shard."""
         self._history.owner_changes_s.append(self._loop.time())
         self.runtime.elect(state_partition, release_expected=release_expected)
 
     def on_resigned(self, state_partition: int) -> None:
-        """Stop owning a shard."""
+        """Release a shard."""
         self._history.owner_changes_s.append(self._loop.time())
         self.runtime.resign(state_partition)
 

@@ -1,8 +1,8 @@
 """Decide which records of a log are accepted, independently of `coordinator.log.claims`.
 
-A record is accepted if its owner epoch is the highest epoch claimed before it. If claims were pruned, the
-owner epoch of the first record replaces them. This module uses only one part of the coordinator: the replay
-of records into states.
+A record is accepted if its owner epoch is the highest epoch that was claimed before it. If earlier claims
+were pruned, the owner epoch of the first record counts as claimed. Of the coordinator, this module uses only
+the replay of records into states.
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ from tests.simulation.kafka.partition import SimPartition
 _INT = Struct(">i")
 _KEY_TYPE = Struct(">h")
 _CLAIM, _RELEASE, _RENEWAL = 32_000, 32_001, 32_002
-_NOBODY = -1
+_NO_OWNER_EPOCH = -1
 
 
 class RawRecord(NamedTuple):
-    """A record in the log, its writer, and its owner epoch."""
+    """A record with the name of the process that wrote it and its owner epoch."""
 
     record: LogRecord
     writer: str
@@ -31,17 +31,15 @@ class RawRecord(NamedTuple):
 
     @property
     def is_claim(self) -> bool:
-        """Return whether the record is a claim."""
         return self.key_type == _CLAIM
 
     @property
     def is_ownership_record(self) -> bool:
-        """Return whether the record is a claim, a release or a renewal, without state of share groups."""
+        """Whether the record is a claim, a release or a renewal of a lease."""
         return self.key_type in (_CLAIM, _RELEASE, _RENEWAL)
 
     @property
     def key_type(self) -> int:
-        """The type of the record's key."""
         key_type: int = _KEY_TYPE.unpack_from(self.record.key or b"")[0]
         return key_type
 
@@ -54,7 +52,9 @@ def read_records(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[R
             for record in batch.records:
                 epochs = [value for name, value in record.headers if name == "owner-epoch" and value]
                 if record.offset >= start:
-                    found.append(RawRecord(record, writer, _INT.unpack(epochs[0])[0] if epochs else _NOBODY))
+                    found.append(
+                        RawRecord(record, writer, _INT.unpack(epochs[0])[0] if epochs else _NO_OWNER_EPOCH)
+                    )
     return found
 
 
@@ -75,7 +75,7 @@ def accepted_records(records: list[RawRecord]) -> list[RawRecord]:
 
 
 def replay_states(records: list[RawRecord], state_partition: int) -> dict[SharePartitionKey, ShareState]:
-    """Return the states after a replay of accepted records."""
+    """Return the states that result from accepted records."""
     shard = Shard(state_partition, SnapshotPolicy())
     for written in records:
         if not written.is_ownership_record:
@@ -86,11 +86,11 @@ def replay_states(records: list[RawRecord], state_partition: int) -> dict[ShareP
 
 
 def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
-    """Return the states in a partition. Raises Violation if its records are inconsistent.
+    """Return the states in a partition. Raises Violation if pruning has changed them.
 
-    The remaining records and all records ever written must result in the same states, because pruning must
-    not change states. The states are not compared if records were lost, because the owner may have pruned
-    older records that the lost records replaced.
+    The remaining records and all records ever written must result in the same states. If an election lost
+    records, the states are not compared, because the owner may have pruned records that the lost records
+    replaced.
     """
     pruned = accepted_records(read_records([("", batch) for batch in partition.batches], partition.start))
     if partition.lost_records:
@@ -107,11 +107,11 @@ def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey,
 
 
 def check_single_owner(records: list[RawRecord], number: int) -> None:
-    """Raise Violation if owner epochs do not rise, or if a record of another process is accepted."""
+    """Raise Violation if owner epochs do not increase, or if a record of another process is accepted."""
     claims = [written for written in records if written.is_claim]
     for before, after in pairwise(claims):
         if after.owner_epoch <= before.owner_epoch:
-            raise Violation(f"the owner epoch of state partition {number} fell: {before} {after}")
+            raise Violation(f"the owner epoch of state partition {number} decreased: {before} {after}")
     owner = None
     for written in records:
         if written.is_claim:

@@ -1,8 +1,7 @@
-"""Change random plans so that runs reach situations that are rare otherwise.
+"""Change random plans so that simulations reach situations that are rare with random faults.
 
-Half of the seeds keep their random plan. For the others, a scenario sets a few parameters, so that the
-situation occurs repeatedly. Most other faults are disabled, and the remaining parameters stay random. Each
-scenario exists to reveal a particular kind of defect.
+Half of the seeds keep their random plan. For the others, a scenario sets a few parameters, so that one
+situation occurs repeatedly. It disables most other faults; the remaining parameters stay random.
 """
 
 from collections.abc import Callable
@@ -14,11 +13,11 @@ from coordinator.log.kafka import KafkaLogLimits
 from coordinator.shard import SnapshotPolicy
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.kafka.plan import KafkaNemesis, KafkaPlan, draw_random_plan
-from tests.simulation.plan import Load, draw_log_uniform
+from tests.simulation.plan import Workload, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 
-# Change the random numbers of one scenario only.
+# Each scenario XORs its constant with the seed, so that adding a scenario does not change the others.
 STALE = 0xC6
 FORWARDING = 0x15F8
 EXPIRY = 0x2C30
@@ -26,12 +25,12 @@ HTTP_WRITES = 0x30F4
 CLOCK_DRIFT = 0xE005
 REPLICAS = 0x15E0
 DEFAULTS = 0xDEFA
-# Disable periodic snapshots: they write the state in memory again, which would hide a wrong log.
+# Disable periodic snapshots, because they write the state in memory to the log and would hide a wrong log.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
 def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a run; see `SimulationPlan.lasting` for `minutes`."""
+    """Draw a plan. `minutes` is the length of the phase with faults, or None for the default."""
     plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
         change_plan = rng.choice(SCENARIOS)
@@ -41,16 +40,16 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
         plan = replace(_isolate_broker_and_owner(plan, islands), scenario="islands")
         if islands.random() < 0.3:
-            # The clock may run 10 times too fast, so that claimants wait only for a part of the lease.
+            # A claimant whose clock runs 10 times too fast does not wait until the lease has ended.
             plan = replace(plan, clock_rate_max=10.0)
         elif Random(seed ^ CLOCK_DRIFT).random() < 0.5:
             plan = _read_at_the_end_of_leases(plan)
     stale = Random(seed ^ STALE)
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and stale.random() < 0.1:
-        plan = replace(_stale_metadata(plan, stale), scenario="stale metadata")
+        plan = replace(_serve_stale_metadata(plan, stale), scenario="stale metadata")
     forwarding = Random(seed ^ FORWARDING)
     if forwarding.random() < 0.2:
-        # With a small queue, an operation may be deferred for another reason than its route.
+        # With a small queue, an operation may get a retriable error although it reached the owner.
         limits = plan.runtime_limits._replace(queued_operations_max=100_000)
         misrouted_rate = forwarding.uniform(0.3, 1.0)
         plan = replace(plan, forwarding=True, misrouted_rate=misrouted_rate, runtime_limits=limits)
@@ -60,15 +59,15 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     http_writes = Random(seed ^ HTTP_WRITES)
     if http_writes.random() < 0.1:
         every_s = draw_log_uniform(http_writes, 0.5, 5.0)
-        plan = replace(plan, nemesis=replace(plan.nemesis, http_writes_s=every_s))
+        plan = replace(plan, nemesis=replace(plan.nemesis, hand_over_s=every_s))
     plan = _replicate_late(plan, Random(seed ^ REPLICAS))
     if plan.scenario == "any" and Random(seed ^ DEFAULTS).random() < 0.2:
         plan = _use_default_limits(plan)
-    return plan.lasting(minutes)
+    return plan.with_duration(minutes)
 
 
 def _replicate_late(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Let replicas receive some appends late, unless elections lose acknowledged records anyway."""
+    """Let replicas receive some appends late, unless the plan has unclean elections."""
     if plan.nemesis.unclean_s is not None or rng.random() < 0.4:
         return plan
     faults = replace(
@@ -92,8 +91,8 @@ def _use_default_limits(plan: KafkaPlan) -> KafkaPlan:
     )
 
 
-def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
-    """Return a load with several clients of each share-partition, which look up the coordinator."""
+def _make_concurrent_workload(plan: KafkaPlan, rng: Random) -> Workload:
+    """Return a workload with several clients for each share-partition."""
     return replace(
         plan.load,
         groups=1,
@@ -111,7 +110,6 @@ def _make_membership(session_s: float) -> MembershipFaults:
 
 
 def _set_session_timeout(plan: KafkaPlan, session_s: float) -> KafkaPlan:
-    """Return the plan with another session timeout."""
     return replace(
         plan,
         membership=_make_membership(session_s),
@@ -125,16 +123,16 @@ def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
 
 
 def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Delayed appends of an owner arrive after the appends of its successor.
+    """Delay appends of an owner, so that they arrive after the appends of the next owner.
 
-    The broker does not fence these appends by producer epoch. Most of them are snapshots, which would
-    overwrite the successor's records.
+    Usually the owners have no transactional id, so the broker does not fence these appends by producer epoch.
+    Most of them are snapshots, which would replace the state that the next owner has written.
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
         _set_session_timeout(plan, session_s),
         coordinators=rng.randrange(2, 4),
-        load=_concurrent_clients(plan, rng),
+        load=_make_concurrent_workload(plan, rng),
         nemesis=KafkaNemesis(
             delay_appends_s=draw_log_uniform(rng, 2.0, 6.0),
             appends_delayed_s=3 * session_s,
@@ -153,10 +151,10 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Appends time out and arrive later, while the process that sent them still owns the shard."""
+    """Delay appends beyond their timeout, while the process that sent them still owns the shard."""
     return replace(
         plan,
-        load=_concurrent_clients(plan, rng),
+        load=_make_concurrent_workload(plan, rng),
         nemesis=KafkaNemesis(
             delay_appends_s=draw_log_uniform(rng, 1.0, 5.0),
             appends_delayed_s=draw_log_uniform(rng, 1.0, 4.0),
@@ -175,13 +173,13 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """An owner reaches only a disconnected broker. The next owner writes, and clients read at both."""
+    """Let an owner reach only a disconnected broker; the next owner writes, and clients read at both."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
         _set_session_timeout(plan, session_s),
         brokers=max(2, plan.brokers),
         load=replace(
-            _concurrent_clients(plan, rng),
+            _make_concurrent_workload(plan, rng),
             poll_s=draw_log_uniform(rng, 0.1, 0.5),
             polling_readers=3,
             summary_rate=0.95,
@@ -201,7 +199,7 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """A broker and an owner are isolated together, and the broker continues to coordinate the group."""
+    """Isolate a broker and an owner together, while the broker continues to coordinate the group."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     plan = _serve_old_metadata(plan, rng)
     return replace(
@@ -214,7 +212,7 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             isolate_owner_s=draw_log_uniform(rng, 2.0, 6.0),
             owner_isolated_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
             unreachable_rate=0.9,
-            # After a member is removed, another owner follows at once, although the lease is still valid.
+            # When a member is removed, the group elects another owner at once, before the lease has ended.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
             crash_s=_keep_for_some_seeds(rng, 10.0),
             down_s=2 * session_s,
@@ -223,7 +221,7 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
-    """Leases are long and requests are frequent, so that reads hit the margin for different clock rates."""
+    """Use long leases and frequent reads, so that some reads come at the very end of a lease."""
     return replace(
         plan,
         log_limits=plan.log_limits._replace(lease_s=6.0),
@@ -231,10 +229,10 @@ def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
     )
 
 
-def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """A broker is disconnected from the controller, but not from coordinators, until the end of the run.
+def _serve_stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """Disconnect a broker from the controller, but not from the coordinators, until the end.
 
-    The disconnected broker reports old leaders at once. The metadata of the others is delayed.
+    The disconnected broker reports old leaders. The other brokers report new leaders with a delay.
     """
     return replace(
         plan,
@@ -250,7 +248,7 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Shards move again before the previous move has ended, so that several owners claim at once."""
+    """Move shards again before the previous move has ended, so that several owners claim at once."""
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
         _set_session_timeout(plan, session_s),
@@ -270,8 +268,8 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     )
 
 
-def _empty_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """All state of a shard is deleted and its records are pruned. Then new owners load it."""
+def _delete_all_state(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """Delete all state of a shard and prune its records, before new owners load the shard."""
     return replace(
         plan,
         state_partitions=rng.randrange(1, 4),
@@ -302,5 +300,5 @@ SCENARIOS: tuple[ScenarioChange, ...] = (
     _time_out_appends,
     _serve_old_metadata,
     _move_shards_hastily,
-    _empty_logs,
+    _delete_all_state,
 )

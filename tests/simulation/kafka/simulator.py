@@ -1,7 +1,7 @@
-"""Run several coordinators: check safety during faults, then liveness, then the contents of the logs.
+"""Simulate several coordinators on a Kafka cluster, and check their responses and their logs.
 
-The checkers use one history of the responses of all processes. When no operation is in progress, `raw_log`
-reads the logs independently of the coordinator. The result must equal the states in the owners' memory.
+One history contains the responses of all processes. When no operation is in progress, `raw_log` reads the
+logs independently of the coordinator, and the states must equal those in the memory of the owners.
 """
 
 import asyncio
@@ -15,38 +15,38 @@ import pytest
 from coordinator.cluster.kafka import connections
 from protocol.errors import ErrorCode
 from tests.simulation.checkers import permit_stale_reads
-from tests.simulation.clients import ConnectionLost, Peer
+from tests.simulation.clients import ConnectionLost, CoordinatorConnection
 from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, Operation, Violation
 from tests.simulation.hostile_clients import invalid_keys
-from tests.simulation.kafka.clients import ManyClients
+from tests.simulation.kafka.clients import MultiCoordinatorClients
 from tests.simulation.kafka.nemesis import list_faults
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.traced_log import LeaseTraces
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.nemesis import FaultKind
-from tests.simulation.parts import DeletePart, SummaryPart
 from tests.simulation.process import coordinator_address
+from tests.simulation.rpc_parts import DeletePart, SummaryPart
 from tests.simulation.simulation import Simulation, SimulationOutcome, visible_state
 from tests.simulation.world import wait_until
 
-# All coordinators know a new owner within this number of seconds: longer than a heartbeat and a session.
+# All coordinators know a new owner after this number of seconds, which exceeds a heartbeat and a session.
 OWNER_KNOWN_BY_S = 20.0
 # State expires within this number of seconds after the group was deleted or became empty.
 EXPIRES_BY_S = 150.0
 
 
 class KafkaSimulator(Simulation):
-    """Several coordinators, their cluster, and their clients."""
+    """A simulation of several coordinators, their cluster and their clients."""
 
     plan: KafkaPlan
 
     def __init__(self, plan: KafkaPlan) -> None:
         super().__init__(plan)
-        self._world = KafkaWorld(plan, self.loop, self._fork_random(), self._topics)
-        self._clients: ManyClients
+        self._world = KafkaWorld(plan, self.loop, self._new_random(), self._topics)
+        self._clients: MultiCoordinatorClients
 
     def run(self) -> SimulationOutcome:
-        """Run with process numbers that follow from the seed."""
+        """Run with an order of brokers that depends on the seed only."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(connections, "broker_order_seed", partial(random.getrandbits, 32))
             return super().run()
@@ -55,12 +55,12 @@ class KafkaSimulator(Simulation):
         permit_stale_reads(self._history, self.plan.read_age_max_s)
         return self._world.truncations.check_eras(self._topic_known)
 
-    def _make_clients(self) -> ManyClients:
+    def _make_clients(self) -> MultiCoordinatorClients:
         plan, world = self.plan, self._world
         world.delete_state = self._delete_state
         if plan.nemesis.unclean_s is None and not plan.read_age_max_s:
             world.traces = LeaseTraces(world.brokers, plan.log_limits.lease_s, self._violations.append)
-        return ManyClients(
+        return MultiCoordinatorClients(
             world.network,
             [coordinator_address(place) for place in range(plan.coordinators)],
             world.history,
@@ -69,7 +69,7 @@ class KafkaSimulator(Simulation):
             node_id_first=0,
             node_ids=plan.coordinators,
             owner=world.owner_place,
-            rng=self._fork_random(),
+            rng=self._new_random(),
             misrouted_rate=plan.misrouted_rate,
             unreachable_places=world.unreachable_places,
         )
@@ -82,16 +82,16 @@ class KafkaSimulator(Simulation):
         self._clients.misrouted_rate = self.plan.without_faults().misrouted_rate
 
     async def _wait_until_idle(self) -> None:
-        """Wait until no call is pending, all coordinators run, and each owns its assigned shards."""
+        """Wait until no call is pending and each coordinator owns exactly its assigned shards."""
         await super()._wait_until_idle()
         await self._read_at_each_owner()
         await wait_until(self._is_complete, self._world.health, OWNED_BY_S)
-        if any(process.operations_forwarded for process in self._world.alive()):
+        if any(process.unfinished_operations for process in self._world.alive()):
             raise Violation("no operation is in progress, but a coordinator forwards one")
 
     async def _read_at_each_owner(self) -> None:
         """Read every share-partition once, so that owners detect records that other owners appended."""
-        peers: dict[int | None, Peer] = {}
+        peers: dict[int | None, CoordinatorConnection] = {}
         for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(invalid_keys, self._keys))]):
             node = self._clients.coordinating_node(key)
             try:
@@ -104,18 +104,18 @@ class KafkaSimulator(Simulation):
             peer.close()
 
     async def _compare_when_idle(self) -> None:
-        """Compare memory with the logs, while all requests are sent to the owners."""
+        """Compare memory with the logs, while clients send all requests to the owners."""
         rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
         await super()._compare_when_idle()
         self._clients.misrouted_rate = rate
 
     async def _check_final_state(self) -> None:
-        await self._check_found_owners()
+        await self._check_find_coordinator()
         if self.plan.expiry:
             await self._check_expiry()
 
-    async def _check_found_owners(self) -> None:
-        """Check that FindCoordinator of every coordinator names the owner, at the latest after a while."""
+    async def _check_find_coordinator(self) -> None:
+        """Check that FindCoordinator of every coordinator names the owners within OWNED_BY_S seconds."""
         clients = self._clients
         for place in range(self.plan.coordinators):
             try:
@@ -133,7 +133,7 @@ class KafkaSimulator(Simulation):
             peer.close()
 
     async def _check_expiry(self) -> None:
-        """Check that the state of a deleted or empty group expires, and no other state."""
+        """Check that exactly the state of a deleted or empty group expires."""
         world, group = self._world, self._rng.choice(self._keys).group_id
         before = await world.compare_memory_with_log()
         (world.share_groups.deleted if self._rng.random() < 0.5 else world.share_groups.empty).add(group)
@@ -147,7 +147,7 @@ class KafkaSimulator(Simulation):
             raise Violation(f"the expiry of group {group} changed {kept} to {after}")
 
     async def _delete_state(self, group: str, topic: str) -> int:
-        """Delete the state of a topic as a group coordinator does. Return an error code."""
+        """Delete the state of a topic as a group coordinator does; return an error code."""
         states = await self._world.states_in_log()
         keys = [key for key in states if (key.group_id, key.topic_id.hex()) == (group, topic)]
         for key in keys:
@@ -157,7 +157,7 @@ class KafkaSimulator(Simulation):
         return ErrorCode.NONE if keys else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _may_be_deferred(self, op: Operation) -> bool:
-        """Return whether no fault is required: the owner has changed, or its connection was lost."""
+        """Return whether the owner changed during a forwarded operation, or did not respond to it."""
         if not op.forwarded:
             return super()._may_be_deferred(op)
         assert op.answered is not None

@@ -1,4 +1,4 @@
-"""Test which histories with lost records `log_truncation` accepts, and which it refuses."""
+"""Test which histories `log_truncation` accepts after a loss of acknowledged records."""
 
 from random import Random
 from typing import Any
@@ -13,13 +13,13 @@ from tests.simulation.history import INITIALIZE, READ, History, Violation
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.log_truncation import LogTruncations
 from tests.simulation.loop import SimLoop
-from tests.simulation.parts import InitializePart, InitializeResult, ReadPart, ReadResult
+from tests.simulation.rpc_parts import InitializePart, InitializeResult, ReadPart, ReadResult
 
 KEY = SharePartitionKey("g", bytes(16), 0)
 
 
-class LastChoice:
-    """A random generator that always chooses one of the last options: the newest batches are lost."""
+class NewestBatchesChooser:
+    """A replacement of Random that loses exactly the given number of newest batches."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
@@ -29,7 +29,7 @@ class LastChoice:
 
 
 class ScriptedLog:
-    """A log of one state partition, and the actions of its owner and its clients."""
+    """A log of one state partition, and the operations of its owner and its clients."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.history = History()
@@ -51,7 +51,7 @@ class ScriptedLog:
         self.write(encode_record(StateRecord(KEY, value)), owner_epoch)
 
     def lose_newest_batches(self, batches: int = 1) -> None:
-        self.truncations.lose_newest_records(0, LastChoice(batches))  # type: ignore[arg-type]
+        self.truncations.lose_newest_records(0, NewestBatchesChooser(batches))  # type: ignore[arg-type]
 
     def initialize(self, state_epoch: int) -> None:
         op = self._invoke_operation(INITIALIZE, InitializePart(0, state_epoch, 0))
@@ -73,49 +73,48 @@ class ScriptedLog:
 
 @pytest.fixture
 def scripted_log() -> ScriptedLog:
-    """Return a story with two acknowledged initializations. The second initialization is lost."""
+    """A log with two acknowledged initializations, of which an unclean election has lost the second."""
     loop = SimLoop()
-    story = ScriptedLog(loop)
+    script = ScriptedLog(loop)
     loop.close()
-    story.claim(1)
+    script.claim(1)
     for state_epoch in (1, 2):
-        story.snapshot(state_epoch, 1)
-        story.initialize(state_epoch)
-    story.read(2)
-    story.lose_newest_batches()
-    return story
+        script.snapshot(state_epoch, 1)
+        script.initialize(state_epoch)
+    script.read(2)
+    script.lose_newest_batches()
+    return script
 
 
-def test_lost_operation_may_be_missing_after_the_next_claim(scripted_log: ScriptedLog) -> None:
+def test_read_without_lost_operation_is_accepted_after_the_next_claim(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.read(1)
     scripted_log.check_eras()
 
 
-def test_read_must_return_operations_that_were_not_truncated(scripted_log: ScriptedLog) -> None:
+def test_read_without_remaining_operation_is_refused(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.read(0)
     with pytest.raises(Violation):
         scripted_log.check_eras()
 
 
-def test_answer_from_memory_after_a_loss_is_a_violation(scripted_log: ScriptedLog) -> None:
+def test_read_of_lost_state_before_the_next_claim_is_refused(scripted_log: ScriptedLog) -> None:
     scripted_log.read(2)
-    with pytest.raises(Violation, match="no owner noticed"):
+    with pytest.raises(Violation, match="no owner detected it"):
         scripted_log.check_eras()
 
 
-def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(scripted_log: ScriptedLog) -> None:
+def test_read_of_lost_batch_is_accepted_if_it_was_sent_again(scripted_log: ScriptedLog) -> None:
     scripted_log.snapshot(2, 1)
     scripted_log.read(2)
     scripted_log.check_eras()
 
 
-def test_owner_that_wrote_none_of_the_lost_records_continues(scripted_log: ScriptedLog) -> None:
+def test_owner_continues_if_only_the_claim_of_a_later_owner_is_lost(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.read(1)
     scripted_log.claim(3)
-    # Only the claim of a later owner is lost.
     scripted_log.lose_newest_batches()
     scripted_log.snapshot(3, 2)
     scripted_log.initialize(3)
@@ -123,7 +122,7 @@ def test_owner_that_wrote_none_of_the_lost_records_continues(scripted_log: Scrip
     scripted_log.check_eras()
 
 
-def test_states_of_a_later_owner_may_be_missing_after_their_loss(scripted_log: ScriptedLog) -> None:
+def test_read_of_lost_state_of_a_later_owner_is_refused(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.claim(3)
     scripted_log.snapshot(4, 3)

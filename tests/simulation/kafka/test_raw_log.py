@@ -13,7 +13,7 @@ CLAIM, RECORD = True, False
 KEY = b"\x00\x01any key"
 
 
-def make_log(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
+def make_batches(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
     """Return batches of one record each, from (is a claim, owner epoch, writer)."""
     batches = []
     for log_offset, (is_claim, owner_epoch, writer) in enumerate(written, first):
@@ -23,12 +23,12 @@ def make_log(*written: tuple[bool, int | None, str], first: int = 0) -> list[tup
     return batches
 
 
-def valid_offsets(*written: tuple[bool, int | None, str]) -> list[int]:
-    return [one.record.offset for one in accepted_records(read_records(make_log(*written)))]
+def accepted_offsets(*written: tuple[bool, int | None, str]) -> list[int]:
+    return [one.record.offset for one in accepted_records(read_records(make_batches(*written)))]
 
 
-def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
-    assert valid_offsets(
+def test_records_and_claims_with_an_old_owner_epoch_are_not_accepted() -> None:
+    assert accepted_offsets(
         (CLAIM, 1, "a"),
         (RECORD, 1, "a"),
         (CLAIM, 2, "b"),
@@ -38,12 +38,12 @@ def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
     ) == [0, 1, 2, 5]
 
 
-def test_first_record_of_a_pruned_log_replaces_its_claim() -> None:
-    assert valid_offsets((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
+def test_owner_epoch_of_the_first_record_counts_as_claimed_in_a_pruned_log() -> None:
+    assert accepted_offsets((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
 
 
-def test_records_without_claims_count_until_the_first_claim() -> None:
-    assert valid_offsets((RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")) == [
+def test_records_without_owner_epoch_are_accepted_until_the_first_claim() -> None:
+    assert accepted_offsets((RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")) == [
         0,
         1,
         2,
@@ -62,17 +62,19 @@ def test_both_implementations_accept_the_same_records(seed: int) -> None:
     fencing_filter = FencingFilter()
     expected = [
         record.offset
-        for _, data in make_log(*written)
+        for _, data in make_batches(*written)
         for batch in decode_batches(data)
         for record in batch.records
         if fencing_filter.accepts(record)
     ]
-    assert valid_offsets(*written) == expected
+    assert accepted_offsets(*written) == expected
 
 
-def test_record_of_a_process_that_is_not_the_owner_is_detected() -> None:
-    fine = read_records(make_log((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b")))
-    check_single_owner(accepted_records(fine), 0)
-    twins = read_records(make_log((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))
+def test_accepted_record_of_a_process_that_is_not_the_owner_is_a_violation() -> None:
+    written_by_owners = read_records(
+        make_batches((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b"))
+    )
+    check_single_owner(accepted_records(written_by_owners), 0)
+    claimed_twice = read_records(make_batches((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))
     with pytest.raises(Violation):
-        check_single_owner(accepted_records(twins), 0)
+        check_single_owner(accepted_records(claimed_twice), 0)

@@ -1,4 +1,4 @@
-"""Record the events of leases in the logs of coordinators, and check them against `tests.model`."""
+"""Record the events of leases in the logs of coordinators, and check them against the model `tests.model`."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ _KINDS = {32_000: CLAIM, 32_001: RELEASE, 32_002: RENEWAL}
 
 
 class LeaseTraces:
-    """The traces of all state partitions. `report` gets the first event that the model does not allow."""
+    """The traces of all state partitions; `report` is called for an event that the model does not allow."""
 
     def __init__(self, brokers: SimBrokers, lease_s: float, report: Callable[[NotInModel], None]) -> None:
         self.loop = brokers.loop
@@ -23,19 +23,21 @@ class LeaseTraces:
         self._report = report
         for number, partition in enumerate(brokers.partitions):
             partition.on_commit = partial(self._on_commit, number)
-            partition.on_prune = partial(self.check, number, LeaseTrace.pruned)
+            partition.on_prune = partial(self.add_event, number, LeaseTrace.pruned)
 
     def _on_commit(self, number: int, writer: str, batch: bytes) -> None:
         record = read_records([(writer, batch)])[0]
         kind = _KINDS.get(record.key_type, WRITE)
-        self.check(number, LeaseTrace.committed, self.now_s, kind, record.owner_epoch, record.record.offset)
+        self.add_event(
+            number, LeaseTrace.committed, self.now_s, kind, record.owner_epoch, record.record.offset
+        )
 
     @property
     def now_s(self) -> float:
         """The virtual time in seconds."""
         return self.loop.time()
 
-    def check(self, number: int, event: Callable[..., Any], *args: Any) -> Any:
+    def add_event(self, number: int, event: Callable[..., Any], *args: Any) -> Any:
         """Add an event to the trace of a state partition; report it if the model does not allow it."""
         try:
             return event(self._traces[number], *args)
@@ -46,7 +48,7 @@ class LeaseTraces:
 
 
 class TracedLog(KafkaLog):
-    """A log of a coordinator whose name is `name`. `clock_rate` is the speed of its clock."""
+    """A log of the coordinator `name`, which records events. `clock_rate` is the speed of its clock."""
 
     traces: LeaseTraces
     name: str
@@ -58,11 +60,11 @@ class TracedLog(KafkaLog):
         ownership = self._ownerships.get(state_partition)
         assert ownership is not None
         sent_s = ownership.proven_s / self.clock_rate
-        self._trace(state_partition, LeaseTrace.claimed, owner_epoch, ownership.claim_offset, sent_s)
+        self._add_event_now(state_partition, LeaseTrace.claimed, owner_epoch, ownership.claim_offset, sent_s)
         return owner_epoch
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Read state partitions, which verifies claims, also if the reader stops before the end."""
+        """Read state partitions, which verifies the claims even if the reader stops before the end."""
         partitions = list(state_partitions)
         try:
             async for chunk in super().read(partitions):
@@ -74,13 +76,13 @@ class TracedLog(KafkaLog):
     def _trace_verification(self, state_partition: int) -> None:
         ownership = self._ownerships.get(state_partition)
         if ownership is not None and ownership.verified:
-            known = self._check(state_partition, LeaseTrace.owner_epoch, self.name)
+            known = self._add_event(state_partition, LeaseTrace.owner_epoch, self.name)
             if known != ownership.owner_epoch:
-                self._trace(state_partition, LeaseTrace.verified, ownership.next_offset)
+                self._add_event_now(state_partition, LeaseTrace.verified, ownership.next_offset)
 
     async def release(self, state_partition: int) -> None:
         """Release a state partition."""
-        self._trace(state_partition, LeaseTrace.resigned)
+        self._add_event_now(state_partition, LeaseTrace.resigned)
         await super().release(state_partition)
 
     def append(
@@ -93,7 +95,7 @@ class TracedLog(KafkaLog):
     ) -> None:
         """Append records, or a renewal."""
         sent_s, kind = self.traces.now_s, WRITE if records else RENEWAL
-        wait = self._check(state_partition, LeaseTrace.wait_left, sent_s, self.name)
+        wait = self._add_event(state_partition, LeaseTrace.wait_left, sent_s, self.name)
 
         def on_appended(base_offset: int, error: Any) -> None:
             ownership = self._ownerships.get(state_partition)
@@ -103,7 +105,7 @@ class TracedLog(KafkaLog):
                 # Each batch of a split append is sent after the previous one is acknowledged.
                 split_s = ownership.proven_s / self.clock_rate
                 times = sent_s, split_s
-                self._trace(state_partition, LeaseTrace.acknowledged, kind, begin, end, times, wait)
+                self._add_event_now(state_partition, LeaseTrace.acknowledged, kind, begin, end, times, wait)
             done(base_offset, error)
 
         super().append(state_partition, records, timestamp_ms, on_appended, units)
@@ -113,11 +115,11 @@ class TracedLog(KafkaLog):
         left_s = super().lease_left_s(state_partition)
         if left_s > 0:
             next_offset = self.end_offset(state_partition)
-            self._trace(state_partition, LeaseTrace.may_answer, next_offset)
+            self._add_event_now(state_partition, LeaseTrace.may_answer, next_offset)
         return left_s
 
-    def _trace(self, state_partition: int, event: Callable[..., Any], *args: Any) -> None:
-        self._check(state_partition, event, self.traces.now_s, self.name, *args)
+    def _add_event_now(self, state_partition: int, event: Callable[..., Any], *args: Any) -> None:
+        self._add_event(state_partition, event, self.traces.now_s, self.name, *args)
 
-    def _check(self, state_partition: int, event: Callable[..., Any], *args: Any) -> Any:
-        return self.traces.check(state_partition, event, *args)
+    def _add_event(self, state_partition: int, event: Callable[..., Any], *args: Any) -> Any:
+        return self.traces.add_event(state_partition, event, *args)

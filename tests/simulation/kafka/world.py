@@ -1,4 +1,4 @@
-"""The environment of several coordinators: their brokers, their group and their processes."""
+"""Hold the environment of several coordinators: the brokers, the group and the processes."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.world import World
 
 # All shards must be owned and loaded within this number of seconds after the end of faults. The additional
-# time is for the session timeout of a dead member, and a pause between retries.
+# minute includes the session timeout of a dead member and the pause before a retry.
 OWNED_BY_S = World.ready_by_s + 60.0
 
 
@@ -44,7 +44,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
             plan.state_partitions,
             named=plan.named,
         )
-        # The simulator sets it to a function of its clients, which delete state as brokers do.
+        # The function that deletes the state of a topic as a broker does. The simulator sets it.
         self.delete_state: DeleteState
         self.share_groups = AnyShareGroups(lambda group, topic: self.delete_state(group, topic))
         self.kafka = BrokerNetwork(
@@ -56,25 +56,25 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )
-        # Set by the simulator, if the model covers the faults of the plan.
+        # The simulator sets it if the lease model (`tests.model`) covers the faults of the plan.
         self.traces: LeaseTraces | None = None
-        # The broker that is disconnected from the others until the end of the run.
+        # The broker that is disconnected from the others until the end of the simulation, if any.
         self.stale_node: int | None = None
-        # Places of coordinators that writers cannot reach.
+        # Places of coordinators that clients cannot connect to.
         self.unreachable_places: set[int] = set()
         self._started: list[KafkaProcess] = []
 
     @property
-    def damages(self) -> int:
-        """The number of unclean elections that lost records."""
+    def damage_count(self) -> int:
+        """The number of unclean elections that lost acknowledged records."""
         return sum(map(len, self.truncations.losses.values()))
 
-    def _new_process(self, place: int, life: int) -> KafkaProcess:
-        self._started.append(KafkaProcess(self, place, life))
+    def _new_process(self, place: int, number: int) -> KafkaProcess:
+        self._started.append(KafkaProcess(self, place, number))
         return self._started[-1]
 
     async def release(self) -> None:
-        """Close the connections of all processes, because aiokafka warns of open connections."""
+        """Close the clients of all processes, because aiokafka warns of open connections."""
         for process in self._started:
             process.resume()
         for process in self._started:
@@ -101,7 +101,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         self.membership.reconnect_broker(node)
 
     def stop_faults(self) -> None:
-        """End all faults, and inject no more."""
+        """End all faults and disable further ones."""
         super().stop_faults()
         self.brokers.blocked.clear()
         self.brokers.held.clear()
@@ -121,14 +121,14 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
     # Comparison of memory and log.
 
     def health(self) -> object:
-        """Return whether the membership has assigned all shards, and the health problems of all processes."""
+        """Return whether all shards are assigned, and the reasons why coordinators are not ready."""
         return self._is_membership_complete(), super().health()
 
     def _is_membership_complete(self) -> bool:
         return self.membership.is_settled({process.name for process in self.alive()})
 
     def is_complete(self) -> bool:
-        """Return whether all processes run, and exactly the assigned owner owns each shard."""
+        """Return whether all processes run and each shard has one owner, which the assignment names."""
         return (
             super().is_complete()
             and self._is_membership_complete()

@@ -49,7 +49,7 @@ WRITE = encode_write(
 def record_shapes(*data: bytes, requests_max: int = 100) -> list[RequestShape]:
     recorder = TrafficRecorder(partial(next, count(10.0)))
     recorder.begin(requests_max)
-    receive = recorder.connection()
+    receive = recorder.record_connection()
     for piece in data:
         receive(piece)
     return recorder.shapes()

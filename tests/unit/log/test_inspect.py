@@ -127,7 +127,7 @@ def test_torn_tail_is_not_reported_as_damage() -> None:
     world = SimulatedEnvironment()
     create_journal(world, 5, "killed")
     name, data = last_used_segment(world)
-    world.storage.zero_out(name, len(data) - 100, 100)
+    world.storage.write_zeros(name, len(data) - 100, 100)
     report = inspect_simulated(world)
     last_frame = data.rfind(b"\xf5shc")
     assert report.torn_tail == TornTail(name, last_frame, 0)

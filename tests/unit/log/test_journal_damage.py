@@ -65,7 +65,7 @@ def test_lost_sector_is_detected_if_later_data_was_written() -> None:
         for position in frames[:lost_frames]:
             world = SimulatedEnvironment()
             world.storage.files = copy_files(pristine)
-            world.storage.zero_out(name, position, 64)
+            world.storage.write_zeros(name, position, 64)
             error = open_damaged(world)
             assert error.position == position
             assert "was durable before" in error.found

@@ -95,7 +95,7 @@ def test_segment_without_a_valid_header_is_detected() -> None:
     for number in (1, 2, 3):
         world = SimulatedEnvironment()
         create_journal(world, 60, "killed")
-        world.storage.zero_out(segment_name(number), 0, 512)
+        world.storage.write_zeros(segment_name(number), 0, 512)
         assert "its header is not valid, but commits follow it" in open_damaged(world).found
 
 

@@ -69,7 +69,7 @@ def test_zeroed_acknowledged_commits_are_always_detected() -> None:
             world = SimulatedEnvironment()
             world.storage.files = copy_files(pristine)
             begin = first * layout.SECTOR_BYTES
-            world.storage.zero_out(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
+            world.storage.write_zeros(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
             assert "was durable" in open_damaged(world).found
 
 
@@ -165,7 +165,7 @@ def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
         "the journal's recovery point cannot be written: [Errno 5] Input/output error"
     ]
     name, data = last_used_segment(world)
-    world.storage.zero_out(name, len(data) - 1, 1)
+    world.storage.write_zeros(name, len(data) - 1, 1)
     assert "it was durable before" in open_damaged(world).found
 
 
@@ -209,4 +209,4 @@ def damage_randomly(world: SimulatedEnvironment, name: str, rng: Random) -> None
         return
     size = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
     sector = rng.randrange(-(-size // layout.SECTOR_BYTES))
-    world.storage.zero_out(name, sector * layout.SECTOR_BYTES, layout.SECTOR_BYTES)
+    world.storage.write_zeros(name, sector * layout.SECTOR_BYTES, layout.SECTOR_BYTES)

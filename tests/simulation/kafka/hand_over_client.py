@@ -1,4 +1,4 @@
-"""Send requests that write to the HTTP routes of a coordinator, without a socket."""
+"""Send requests for hand-overs to the HTTP routes of a coordinator, without a socket."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,12 +21,12 @@ _OPERATOR = {
     AUTHORIZE_WRITE: lambda: None,
     PRINCIPAL: HttpPrincipal("token operator", "127.0.0.1", may_write=True),
 }
-# The documented statuses: done, unknown, refused or executed in part, and owned by another coordinator.
+# The documented statuses: done, unknown shard, refused, and owned by another coordinator.
 _STATUSES = (200, 404, 409, 503)
 
 
-class HttpWrites:
-    """The routes of a coordinator that write, for an operator who is logged in."""
+class HandOverClient:
+    """An HTTP client of the hand-over routes of a coordinator, with the permission to write."""
 
     def __init__(
         self,
@@ -40,10 +40,12 @@ class HttpWrites:
         app = FastAPI()
         app.include_router(hand_over_routes(view))
 
-        async def log_in(scope: Any, receive: Any, send: Any) -> None:
+        async def call_as_operator(scope: Any, receive: Any, send: Any) -> None:
             await app({**scope, "state": dict(_OPERATOR)}, receive, send)
 
-        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(log_in), base_url="http://coordinator")
+        self._client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(call_as_operator), base_url="http://coordinator"
+        )
 
     async def send(self, path: str, body: dict[str, object]) -> None:
         """Send a request. Raises Violation if the status of the response is not documented."""

@@ -1,4 +1,4 @@
-"""The five RPCs by kind of operation, and the classes of the parts of their requests and responses."""
+"""Name the five RPCs by kind of operation, and the entries for one share-partition in their messages."""
 
 from coordinator.client import rpcs
 from protocol.messages import delete_share_group_state as delete_api
