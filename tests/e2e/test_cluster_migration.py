@@ -69,7 +69,7 @@ def read_metric(coordinator: CoordinatorProcess, name: str, **labels: str) -> fl
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
-def read_metric_of_each_coordinator(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
+def metric_by_coordinator(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
     return [read_metric(coordinator, name, **labels) for coordinator in rig.coordinators]
 
 
@@ -80,10 +80,7 @@ def start_coordinators(rig: ReplicatedRig) -> None:
     for coordinator in rig.coordinators:
         coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=120)
     wait_until(
-        lambda: (
-            set(read_metric_of_each_coordinator(rig, "share_coordinator_shards", state="active"))
-            <= {16.0, 17.0}
-        ),
+        lambda: set(metric_by_coordinator(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
         seconds=120,
         what="every coordinator owns shards",
     )
@@ -200,22 +197,18 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
         )
         assert recorder.violations == []
-        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarding") == [1.0] * 3
-        forwarded = read_metric_of_each_coordinator(
+        assert metric_by_coordinator(rig, "share_coordinator_forwarding") == [1.0] * 3
+        forwarded = metric_by_coordinator(
             rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE"
         )
         assert sum(forwarded) > 0
         # No request was answered with NOT_COORDINATOR, and no broker sent FindCoordinator.
         assert (
-            read_metric_of_each_coordinator(
-                rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR"
-            )
+            metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR")
             == [0.0] * 3
         )
         assert (
-            read_metric_of_each_coordinator(
-                rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
-            )
+            metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
             == [0.0] * 3
         )
         assert recorder.failed_commits == 0
@@ -235,12 +228,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         delete_kafka_state_topic(rig)
         assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
         assert (
-            min(
-                read_metric_of_each_coordinator(
-                    rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
-                )
-            )
-            > 0
+            min(metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
         )
         assert "__share_group_state" not in client.topics()
         assert all(counts == sorted(set(counts)) for counts in recorder.delivery_counts.values())
@@ -262,15 +250,10 @@ def test_coordinators_forward_nothing_if_brokers_use_find_coordinator(
         consumer.close()
 
         assert recorder.violations == []
-        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarding") == [0.0] * 3
-        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarded_total") == [0.0] * 3
+        assert metric_by_coordinator(rig, "share_coordinator_forwarding") == [0.0] * 3
+        assert metric_by_coordinator(rig, "share_coordinator_forwarded_total") == [0.0] * 3
         assert (
-            min(
-                read_metric_of_each_coordinator(
-                    rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
-                )
-            )
-            > 0
+            min(metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
         )
         keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
