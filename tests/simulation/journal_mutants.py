@@ -124,7 +124,7 @@ def reports_unknown_outcome_as_success(patch: Patch) -> None:
 
 def never_probes_the_disk_again(patch: Patch) -> None:
     """Refuse writes for ever after two failed commits, although the disk works again."""
-    patch.setattr(Journal, "_retry_segment", lambda self: None)
+    patch.setattr(Journal, "_retry_roll", lambda self: None)
 
 
 JOURNAL_MUTANTS = list_mutants(globals())

@@ -12,7 +12,7 @@ from coordinator.log.journal.pending import Append, call_done
 
 # Initial delay before a retry. The delay doubles each time the first commit of a new segment fails, because
 # each such retry leaves a segment on the disk.
-RETRY_DELAY_S = 1.0
+RETRY_S = 1.0
 RETRY_DELAY_DOUBLINGS_MAX = 5
 
 
@@ -31,7 +31,7 @@ def log_failure(logger: logging.Logger, level: int, message: str, error: Excepti
 
 def retry_delay_s(failures: int) -> float:
     """Return the delay in seconds before the next retry, after `failures` failed commits in a row."""
-    return RETRY_DELAY_S * 2.0 ** min(max(failures - 1, 0), RETRY_DELAY_DOUBLINGS_MAX)
+    return RETRY_S * 2.0 ** min(max(failures - 1, 0), RETRY_DELAY_DOUBLINGS_MAX)
 
 
 def fail_appends(pending: Sequence[Append], unconfirmed: int, reason: str) -> None:

@@ -30,13 +30,7 @@ from coordinator.log.base import (
 )
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably
-from coordinator.log.journal.failures import (
-    RETRY_DELAY_S,
-    error_reason,
-    fail_appends,
-    log_failure,
-    retry_delay_s,
-)
+from coordinator.log.journal.failures import RETRY_S, error_reason, fail_appends, log_failure, retry_delay_s
 from coordinator.log.journal.pending import (
     Append,
     advance_end_offsets,
@@ -87,7 +81,7 @@ class Journal(UnsharedLog):
         self._commit_callback: Callable[[], None] = lambda: None
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
         self._rolling: asyncio.Task[None] | None = None
-        self._retry_timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._failure: str | None = _NOT_OPEN
         self._has_abandoned_bytes, self._is_open = True, False
         self._idle_event = asyncio.Event()
@@ -138,8 +132,8 @@ class Journal(UnsharedLog):
         while self.committing or self._commit_is_scheduled or self._pending or self._rolling is not None:
             self._idle_event.clear()
             await self._idle_event.wait()
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         await self._segments.wait_for_background_tasks()
         await self._write_end_frame()
         await self._recovery_point.record()
@@ -298,15 +292,13 @@ class Journal(UnsharedLog):
         self._failure = failure
         fail_appends(self._pending, self._unconfirmed, self._failure)
         self._pending, self._unconfirmed = [], 0
-        self._retry_timer = asyncio.get_running_loop().call_later(
-            retry_delay_s(self._failures), self._retry_segment
-        )
+        self._retry = asyncio.get_running_loop().call_later(retry_delay_s(self._failures), self._retry_roll)
         self._idle_event.set()
 
-    def _retry_segment(self) -> None:
+    def _retry_roll(self) -> None:
         if self.committing:
             # The commit in progress changes the end of this segment, which the next header must contain.
-            self._retry_timer = asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._retry_segment)
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry_roll)
         elif self._is_open:
             self._start_roll(0)
 
@@ -345,8 +337,7 @@ class Journal(UnsharedLog):
             end_offsets=tuple(self._end_offsets),
         )
         await self._segments.begin_segment(header, frame_bytes)
-        self._has_abandoned_bytes = False
-        self._unconfirmed = 0
+        self._has_abandoned_bytes, self._unconfirmed = False, 0
         self._on_oldest_recorded(oldest)
         if self._sync_mode == "os":
             self._segments.sync_retired_segments()
@@ -363,10 +354,8 @@ class Journal(UnsharedLog):
     @contextmanager
     def files_for_reading(self) -> Iterator[JournalFiles]:
         """Return the valid parts of the files, for another process. No file is removed within the block."""
-        with self._segments.segments_for_reading() as segment_ends:
-            yield JournalFiles(
-                self._folder, tuple(segment_ends), layout.first_position(self._state_partitions)
-            )
+        with self._segments.segments_for_reading() as ends:
+            yield JournalFiles(self._folder, tuple(ends), layout.first_position(self._state_partitions))
 
     # Pruning.
 
@@ -377,12 +366,8 @@ class Journal(UnsharedLog):
             return
         self._start_offsets[state_partition] = before_offset
         self._oldest = max(self._oldest, self._segments.first_needed_segment(self._start_offsets).number)
-        if (
-            self._is_open
-            and not self._commit_is_scheduled
-            and not self.committing
-            and self._may_record_oldest()
-        ):
+        is_busy = self._commit_is_scheduled or self.committing
+        if self._is_open and not is_busy and self._may_record_oldest():
             self._schedule_commit()
 
     def _may_record_oldest(self) -> bool:

@@ -148,8 +148,8 @@ class KafkaLog(AppendReporter):
     ) -> int:
         """Write a claim with a higher owner epoch than any that this process knows; return the owner epoch.
 
-        X If a fenced owner wrote that record, the epoch
-            may be too low. Then the claim is not accepted, which the next `read` detects.
+        The last record of the log determines the owner epoch. If a fenced owner wrote that record, the epoch
+        may be too low. Then the claim is not accepted, which the next `read` detects.
         """
         self._check_open()
         producer = await self._producer_ids.get(state_partition)
@@ -211,13 +211,9 @@ class KafkaLog(AppendReporter):
             else:
                 appended.set_result(base_offset)
 
+        now_ms = self._clock.now_ms()
         self._appender.append(
-            ownership,
-            [record],
-            self._clock.now_ms(),
-            on_appended,
-            self._add_size,
-            at_any_offset=at_any_offset,
+            ownership, [record], now_ms, on_appended, self._add_size, at_any_offset=at_any_offset
         )
         # If the caller is cancelled, the append continues. Retrieve its exception, so that asyncio does not
         # log it.
