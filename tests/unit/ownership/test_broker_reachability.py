@@ -47,31 +47,31 @@ def test_broker_is_unreachable_after_two_failed_checks_in_a_row() -> None:
         (make_snapshot(b1="no"), (1,)),
     ]
     for number, (seen, unreached) in enumerate(steps):
-        reach.update(seen)
+        reach.record_probes(seen)
         assert reach.unreached == unreached, number
 
 
 def test_unreachable_broker_remains_unreachable_when_it_leads_again() -> None:
     reach = BrokerReachability()
     for leaders in ({0: 1, 1: 2}, {0: 1, 1: 2}, {0: 2, 1: 2}, {0: 1, 1: 1}):
-        reach.update(MetadataSnapshot(leaders, {2: "no"}))
+        reach.record_probes(MetadataSnapshot(leaders, {2: "no"}))
     assert reach.unreached == ()
-    reach.update(MetadataSnapshot({0: 2, 1: 1}, {2: "no"}))
+    reach.record_probes(MetadataSnapshot({0: 2, 1: 1}, {2: "no"}))
     assert reach.unreached == (2,)
 
 
 def test_replica_probes_leaders_of_its_shards_and_unreachable_brokers() -> None:
     reach = BrokerReachability()
     assert reach.brokers_to_probe(LEADERS, {0, 3}) == {1}
-    reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
+    reach.record_probes(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.brokers_to_probe(LEADERS, {1}) == {1, 2}
-    reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
+    reach.record_probes(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.unreached == (1,)
     # The replica no longer owns the shards. The replica probes the leader of these shards until the leader
     # answers or leads no partition.
     assert reach.brokers_to_probe(LEADERS, {1}) == {1, 2}
     assert reach.brokers_to_probe({0: 3, 1: 2}, {1}) == {2}
-    reach.update(MetadataSnapshot(LEADERS, {}))
+    reach.record_probes(MetadataSnapshot(LEADERS, {}))
     assert reach.brokers_to_probe(LEADERS, {1}) == {2}
 
 
