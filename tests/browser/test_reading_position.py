@@ -92,7 +92,7 @@ def test_links_to_same_owner_have_different_keys(page: Page) -> None:
     them = Replica("b", "127.0.0.1:3", "127.0.0.1:4")
     with serve_admin() as coordinator:
         board, runtime = coordinator.coordinator.owners, coordinator.coordinator.runtime
-        coordinator.run_in_loop(lambda: board.follow(Assignment(1, (them,), (0,) * SHARDS)))
+        coordinator.run_in_loop(lambda: board.set_assignment(Assignment(1, (them,), (0,) * SHARDS)))
         for number in range(SHARDS):
             coordinator.run_in_loop(lambda number=number: runtime.resign(number))
         page.open_url(f"{coordinator.url}/?view=shards")

@@ -164,7 +164,7 @@ class KafkaInMemory:
 class SteadyNetwork(BrokerNetwork):
     """Connections on which each message takes the same time."""
 
-    def travel_s(self) -> float:
+    def draw_travel_s(self) -> float:
         """Return the duration of a message."""
         return self.brokers.faults.travel_s
 
@@ -217,7 +217,7 @@ class TopicBrokers(SimBrokers):
         ]
         return TopicMetadata(ErrorCode.NONE, self.topic, self.topic_id, partitions)
 
-    def _produce_error(self) -> int:
+    def _draw_produce_error(self) -> int:
         errors = self._kafka.produce_errors
         return errors.pop(0) if errors else ErrorCode.NONE
 

@@ -130,7 +130,7 @@ def write_topic_and_kill_executor(
     Each of `kills` happens in another task. A worker that survives continues to append, slowly enough that
     Spark repeats its task meanwhile.
     """
-    append, bytes_max = log_target._append_durably, log_target.APPEND_BYTES_MAX
+    append, bytes_max = log_target._append_and_wait, log_target.APPEND_BYTES_MAX
     has_survived = False
 
     async def append_and_kill(*arguments: Any) -> None:
@@ -143,11 +143,11 @@ def write_topic_and_kill_executor(
         if not has_survived and context is not None and not context.attemptNumber():
             has_survived = any(kill() for kill in kills)
 
-    log_target._append_durably, log_target.APPEND_BYTES_MAX = append_and_kill, _APPEND_BYTES
+    log_target._append_and_wait, log_target.APPEND_BYTES_MAX = append_and_kill, _APPEND_BYTES
     try:
         return list(task(log_range))
     finally:
-        log_target._append_durably, log_target.APPEND_BYTES_MAX = append, bytes_max
+        log_target._append_and_wait, log_target.APPEND_BYTES_MAX = append, bytes_max
 
 
 class InterruptedStreamReader(StateLogStreamReader):

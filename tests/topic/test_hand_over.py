@@ -56,7 +56,9 @@ class CoordinatorPair:
 
     def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
         """Return the shards that a coordinator serves."""
-        shards: list[dict[str, Any]] = json.loads(self.run(coordinator, "shards", "-o", "json").stdout)
+        shards: list[dict[str, Any]] = json.loads(
+            self.run_command(coordinator, "shards", "-o", "json").stdout
+        )
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
 
     def is_shared_equally(self) -> bool:

@@ -37,7 +37,7 @@ class BrokersWithoutTransactionalIds(Brokers):
     """A client that is not authorized to use transactional ids: each owner has another producer id."""
 
     async def init_producer_id(self, transactional_id: str | None) -> ProducerId:
-        return await super().producer_id(None)
+        return await super().init_producer_id(None)
 
 
 @asynccontextmanager

@@ -20,11 +20,11 @@ def test_history_has_no_violation_if_a_later_batch_of_a_split_append_fails(
     record_result, fail_append = Appender._record_result, Appender._fail_append
 
     def count_succeeded(self: Appender, append: AppendInFlight, base_offset: int) -> None:
-        later_batches["succeeded"] += append.begun
+        later_batches["succeeded"] += append.is_partly_stored
         record_result(self, append, base_offset)
 
     def count_failed(self: Appender, append: AppendInFlight, error: LogError) -> None:
-        later_batches["failed"] += append.begun
+        later_batches["failed"] += append.is_partly_stored
         fail_append(self, append, error)
 
     monkeypatch.setattr(Appender, "_record_result", count_succeeded)

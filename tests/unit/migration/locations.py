@@ -82,7 +82,7 @@ class MigrationLogs:
             partition.append(encode_batch(0, 1, [encode_record(record)]))
 
     def reader(self, topic: str = SOURCE) -> TopicReader:
-        return TopicReader(topic, self.kafka.cluster, timeout_s=5)
+        return TopicReader(topic, self.kafka.new_client, timeout_s=5)
 
     def log(self, topic: str, partitions: int, owner: str = OWNER) -> KafkaLog:
         return KafkaLog(

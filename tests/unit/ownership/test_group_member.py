@@ -60,7 +60,7 @@ async def lead_generation(member: GroupMember, generation: int, *other_metadata:
     """Compute the assignments of a generation as the group leader, and adopt the own one."""
     member.membership.leads = True
     members = {f"other {number}": each for number, each in enumerate(other_metadata)}
-    assignments = await member.compute_assignments(generation, {**members, "me": member.metadata()})
+    assignments = await member.compute_assignments(generation, {**members, "me": member.encode_metadata()})
     member.adopt_assignment(generation, assignments["me"])
 
 
@@ -71,7 +71,7 @@ async def test_assignment_without_shards_does_not_complete_a_later_drain() -> No
     draining = asyncio.create_task(member.request_handover())
     await asyncio.sleep(1)
     assert not draining.done(), "the shards are still held"
-    member.metadata()
+    member.encode_metadata()
     member.adopt_assignment(3, encode_message(REFUSED))
     await asyncio.wait_for(draining, 1)
 
@@ -106,7 +106,7 @@ async def test_rebalance_for_locality_waits_for_requests_of_other_members() -> N
     client, pauses_s = CountingGroupClient(), list[float]()
     member, other = make_member(client), make_member()
     other._replica = Replica("other", "other:9095", broker_id=2)
-    await lead_generation(member, 1, other.metadata())
+    await lead_generation(member, 1, other.encode_metadata())
     member.membership.request_rebalance = pauses_s.append  # type: ignore[method-assign]
     improving = asyncio.create_task(member._improve_locality())
     plan = member._decided
