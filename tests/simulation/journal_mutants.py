@@ -62,7 +62,7 @@ def truncates_damage_like_a_torn_tail(patch: Patch) -> None:
     """
 
     def find_torn_tail(self: Any, data: Any, later: Any) -> JournalTail:
-        name, _ = self._begun[len(self.segments) - 1]
+        name, _ = self._with_header[len(self.segments) - 1]
         return JournalTail(name, self.segments[-1].end, False, 0)
 
     patch.setattr(SegmentScan, "find_tail", find_torn_tail)
