@@ -35,7 +35,7 @@ from coordinator.operate.expiry import Expiry, make_expiry
 from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
 from coordinator.process.clock import SteadyClock, SystemClock, seconds_since_boot
-from coordinator.security.client_security import make_client_security, make_peer_security
+from coordinator.security.client_security import make_client_security, make_peer_connection_security
 from coordinator.serve.forwarding import KAFKA_STATE_TOPIC, Forwarder, ForwardingMode
 from coordinator.serve.runtime import LogOpener, Runtime, RuntimeLimits
 from coordinator.serve.server import CoordinatorDirectory, Listener, make_listener
@@ -295,7 +295,9 @@ def make_forwarding(
 
     security = make_client_security(config)
     return ForwardingMode(
-        Forwarder(runtime, instance=instance, metrics=metrics, security=make_peer_security(config)),
+        Forwarder(
+            runtime, instance=instance, metrics=metrics, security=make_peer_connection_security(config)
+        ),
         config.forwarding,
         make_topic_check(config.bootstrap_servers, KAFKA_STATE_TOPIC, security=security),
     )

@@ -213,7 +213,7 @@ class MessageCodec:
     __slots__ = ("_codecs", "_name", "_record_version")
 
     def __init__(self, name: str, codecs: dict[int, StructCodec]) -> None:
-        """`codecs` are those of each version; a record has one."""
+        """`codecs` maps each version of the message to its codec."""
         self._name = name
         self._codecs = codecs
         self._record_version = max(codecs)

@@ -238,7 +238,7 @@ class GroupCommitLog(StateLog, Protocol):
     def set_commit_callback(self, on_commit_finished: Callable[[], None]) -> bool:
         """Set a callback for the end of each commit; it is called after `done` of the commit's appends.
 
-        Returns False if the callback is never called, because commits take negligible time.
+        Returns False if this log never calls it. The commits of such a log do not wait for a disk.
         """
         ...
 

@@ -69,7 +69,8 @@ class Metrics:
         self._histograms = {name: Histogram(ranges) for name, ranges, _ in HISTOGRAMS}
         # This histogram has no ranges, because only the sum is exported.
         self.append_bytes = Histogram(())
-        # Log offsets below which the records of shards were pruned. An owner removes its entry.
+        # By shard, the log offset below which records were pruned. The entry is removed when this
+        # process no longer owns the shard.
         self.prune_offsets: dict[int, int] = {}
         # Unix time of the last complete round of expiry.
         self.expiry_round_ms = 0

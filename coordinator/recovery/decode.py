@@ -240,7 +240,7 @@ def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, 
     readable = ~deletes & (values.length >= least)
     at = np.where(readable, at, 0)
     readable &= unaligned_view(data, ">i2")[at] == 0
-    count, behind = _read_batch_counts(data, at + np.where(snapshot, 38, 18))
+    count, behind = _read_state_batch_counts(data, at + np.where(snapshot, 38, 18))
     tags_at = behind + BATCH_BYTES * count
     readable &= (count >= 0) & (tags_at < end)
     tags_at = np.where(readable, tags_at, 0)
@@ -270,7 +270,7 @@ def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, 
         _decode_one_by_one(decoded, keys, values, others)
 
 
-def _read_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+def _read_state_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Read the number of batches at each position (-1 if null or invalid), and the position after it."""
     byte = data[at]
     count = (byte & 0x7F).astype(np.int64)

@@ -50,7 +50,7 @@ class PartitionStates:
         for rows in self.chunks(columns):
             yield from rows
 
-    def damages_with_share_partitions(self) -> list[tuple[Damage, tuple[bytes, ...]]]:
+    def match_damages_to_share_partitions(self) -> list[tuple[Damage, tuple[bytes, ...]]]:
         """Return each damage with the share-partitions that lost records, if they are known.
 
         The keys in damaged records may be wrong, so they are used only if there is a state for every key.
@@ -132,7 +132,7 @@ def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
     """
     if not inside.damages:
         return
-    number, damages = inside.state_partition, inside.damages_with_share_partitions()
+    number, damages = inside.state_partition, inside.match_damages_to_share_partitions()
     yield NamedOutput.from_rows(DAMAGES_OUTPUT, number, *(each._asdict() for each, _ in damages))
     affected = [
         {"share_partition": str(row_share_partition(row))}

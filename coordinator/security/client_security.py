@@ -12,7 +12,7 @@ def make_client_security(config: Config) -> ClientSecurity:
     )
 
 
-def make_peer_security(config: Config) -> ClientSecurity:
+def make_peer_connection_security(config: Config) -> ClientSecurity:
     """Return the settings for connections to other coordinators; they use the listener's certificate."""
     return combine_settings(
         config.listen_security_protocol,

@@ -27,7 +27,7 @@ from tests.benchmarks.machine import Machine
 from tests.benchmarks.recording import load_recordings
 from tests.benchmarks.replay import ReplayWorkload
 from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_report_tables, wide_console
-from tests.benchmarks.shape_costs import SIZES, measure_shapes, shape_cost_table
+from tests.benchmarks.shape_costs import SIZES, measure_request_shapes, shape_cost_table
 from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.benchmarks.targets import OVERLOADS, SHAPES, TODAY
@@ -143,7 +143,7 @@ def main() -> int:
 
 def _check_shapes(console: Console, machine: Machine) -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = measure_shapes(Path(name), SIZES)
+        found = measure_request_shapes(Path(name), SIZES)
     for line in machine.lines():
         console.print(line, highlight=False)
     console.print(shape_cost_table(found).table())

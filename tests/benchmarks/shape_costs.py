@@ -76,7 +76,7 @@ def _us_per_entry(side: SystemUnderTest, load: WriteLoad, requests: int) -> floa
     return figures.cpu_us / load.partitions
 
 
-def measure_shapes(
+def measure_request_shapes(
     folder: Path, sizes: Sequence[tuple[int, int]], *, rounds: int = 3, requests: int = _REQUESTS
 ) -> list[ShapeCost]:
     """Measure every shape of these sizes with a dedicated coordinator."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.shape_costs import KINDS, TIMES_MAX, ShapeCost, measure_shapes
+from tests.benchmarks.shape_costs import KINDS, TIMES_MAX, ShapeCost, measure_request_shapes
 
 pytestmark = pytest.mark.e2e
 
@@ -11,7 +11,7 @@ SIZE = (10, 4)
 
 @pytest.fixture(scope="module")
 def shape_costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
-    found = measure_shapes(tmp_path_factory.mktemp("shapes"), [SIZE], rounds=3, requests=2_000)
+    found = measure_request_shapes(tmp_path_factory.mktemp("shapes"), [SIZE], rounds=3, requests=2_000)
     return {cost.load.kind: cost for cost in found}
 
 

@@ -57,7 +57,7 @@ class Network:
             self._add_link(other, name, ports)
             self._add_link(name, other, self._ports[other])
         self._ports[name] = ports
-        path = self._clock_file(name)
+        path = self._clock_offset_path(name)
         path.write_bytes(bytes(_SHIFT.size * len(ProcessClock)))
         with path.open("r+b") as file:
             self._clocks[name] = mmap.mmap(file.fileno(), 0)
@@ -73,7 +73,7 @@ class Network:
         return {
             "LD_PRELOAD": str(self._library),
             "INTERPOSED_LINKS": ",".join(redirected),
-            "INTERPOSED_CLOCKS": str(self._clock_file(name)),
+            "INTERPOSED_CLOCKS": str(self._clock_offset_path(name)),
         }
 
     def cut(self, a: str, b: str, direction: Direction = Direction.BOTH) -> None:
@@ -115,5 +115,5 @@ class Network:
         for _, link in self._links[b, a]:
             yield link, _OPPOSITE[direction]
 
-    def _clock_file(self, name: str) -> Path:
+    def _clock_offset_path(self, name: str) -> Path:
         return self._directory / f"{name}.clocks"

@@ -88,7 +88,7 @@ def api_versions_response(newest: Mapping[int, int]) -> bytes:
 
 
 def api_key(frame: bytes) -> int:
-    """Return the API key of a request with its length."""
+    """Return the API key of a request that begins with its length prefix."""
     return int.from_bytes(frame[_LENGTH_BYTES : _LENGTH_BYTES + 2])
 
 

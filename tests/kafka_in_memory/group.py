@@ -45,7 +45,7 @@ class GroupInMemory(GroupCoordinator):
 
     def new_client(self) -> FaultyGroupClient:
         """Return the group client of one process."""
-        self._network.join(running_network())
+        self._network.join_network(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in list(self.brokers.addresses.values())[:3])
         client = KafkaGroupClient(
             servers,

@@ -101,7 +101,7 @@ class KafkaInMemory:
             network = self._networks[topic] = SteadyNetwork(brokers, REQUEST_TIMEOUT_S, newest=newest)
             for node, broker in network.served_by.items():
                 broker.on_request = lambda request, node=node: self._record(request.api_key, node)  # type: ignore[misc]
-        self._networks[topic].join(running_network())
+        self._networks[topic].join_network(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in brokers.addresses.values())
         return register_for_close(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
 

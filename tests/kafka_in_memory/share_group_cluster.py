@@ -52,7 +52,7 @@ class ShareGroupCluster(ShareGroups):
 
     def new_client(self) -> ShareGroupClient:
         """Return the product's client."""
-        self._network.join(running_network())
+        self._network.join_network(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in self.brokers.addresses.values())
         return register_for_close(ShareGroupClient(servers, request_timeout_s=REQUEST_TIMEOUT_S))
 

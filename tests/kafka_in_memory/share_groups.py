@@ -168,7 +168,7 @@ class ShareGroups:
     async def _delete_topics(self, name: str, topics: list[str]) -> Any:
         codes = {topic: await self._delete_topic(name, topic) for topic in topics}
         if self.find(name) is None:
-            # The coordinator reports no topic of a group that was deleted meanwhile.
+            # If the group was deleted meanwhile, the group coordinator lists no topics of the group.
             codes = {}
         results = [delete_api.TopicResult(topic, bytes(16), code, None) for topic, code in codes.items()]
         return delete_api.DeleteShareGroupOffsetsResponse(0, ErrorCode.NONE, None, results)

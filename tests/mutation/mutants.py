@@ -175,7 +175,7 @@ def _list_changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
             if new := _OPERATORS.get(type(node.op)):
                 yield _describe_replacement(node.op, new), lambda: setattr(node, "op", new())
         case ast.BinOp():
-            texts = any(_is_text(side) for side in (node.left, node.right))
+            texts = any(_is_string_literal(side) for side in (node.left, node.right))
             if not texts and (new := _OPERATORS.get(type(node.op))):
                 yield _describe_replacement(node.op, new), lambda: setattr(node, "op", new())
         case ast.UnaryOp(op=ast.Not()):
@@ -192,7 +192,7 @@ def _list_changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
                 yield "negate the condition", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test))
 
 
-def _is_text(node: ast.expr) -> bool:
+def _is_string_literal(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (
         isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
     )

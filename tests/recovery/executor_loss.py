@@ -196,7 +196,7 @@ class ExecutorLossJobs:
     def run(self, name: str, kill_in: Collection[str], *, prune_before: int = 0) -> dict[str, Any]:
         """Run a job, and kill one executor in each phase of `kill_in`.
 
-        With `prune_before`, the log is pruned in `read`.
+        With `prune_before`, the log is pruned below this log offset just before the kill in the phase `read`.
         """
         folder = self._folder / name
         log = shutil.copytree(self._journal, folder / "journal")

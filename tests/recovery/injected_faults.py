@@ -172,7 +172,7 @@ def _remove_record_and_keep_offsets(log: Log) -> None:
 
 
 def _write_as_producers(*producers: tuple[int, int]) -> InjectFault:
-    """Return the fault that consecutive records have these producer ids and epochs."""
+    """Return a function that sets the producer ids and epochs of consecutive records."""
 
     def inject(log: Log) -> None:
         number, at = first_position(log, Update)

@@ -88,7 +88,8 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
 def consume_records(
     consumer: ShareConsumer, offsets: range, choose_type: Callable[[Delivery], str]
 ) -> list[Delivery]:
-    """Poll until all records at these offsets are finished; return the deliveries with a committed type.
+    """Poll until all records at these offsets are finished; return the deliveries whose acknowledgement was
+    stored.
 
     If the broker cannot store an acknowledgement, it discards the acknowledgement and delivers the record
     again. So a record counts as finished only if its commit has succeeded.

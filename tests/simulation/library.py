@@ -33,9 +33,9 @@ class LibraryUser:
         """Call the library until cancelled."""
         async with asyncio.TaskGroup() as callers:
             for _ in range(self._cluster.load.library_calls):
-                callers.create_task(self._call_repeatedly())
+                callers.create_task(self._call_until_cancelled())
 
-    async def _call_repeatedly(self) -> None:
+    async def _call_until_cancelled(self) -> None:
         cluster = self._cluster
         while True:
             await cluster.pause_randomly(self._rng, cluster.load.think_s + 0.05)

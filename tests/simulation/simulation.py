@@ -177,11 +177,11 @@ class Simulation:
                 faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max)
             )
             if point < plan.quiet_points:
-                await self._compare_when_idle()
+                await self._check_state_when_idle()
         self._stop_faults()
         self._cluster.sends_garbage = False
         await self._check_liveness(workers)
-        await self._compare_when_idle()
+        await self._check_state_when_idle()
 
     def _stop_faults(self) -> None:
         self._world.stop_faults()
@@ -213,7 +213,7 @@ class Simulation:
         complete: bool = self._world.is_complete()
         return complete
 
-    async def _compare_when_idle(self) -> None:
+    async def _check_state_when_idle(self) -> None:
         """Wait until no operation is in progress; then compare memory with the log, and read all states."""
         world, was_faulty = self._world, self._world.faulty
         world.stop_faults()

@@ -362,11 +362,11 @@ class GroupMember:
 
     async def wait_until_handed_over(self) -> None:
         """Wait until the listener has released the resigned shards."""
-        await self.wait_until_delivered()
+        await self.wait_for_listener_calls()
         while self._listener.is_resigning():  # noqa: ASYNC110
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
 
-    async def wait_until_delivered(self) -> None:
+    async def wait_for_listener_calls(self) -> None:
         """Return when the listener has processed all calls."""
         await self._deliver_and_wait([])
 

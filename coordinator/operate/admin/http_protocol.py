@@ -48,7 +48,7 @@ class Connection(HttpToolsProtocol):
         """Create uvicorn's protocol; `on_rejected` is called with the HTTP status of each refused request."""
         super().__init__(*uvicorn_arguments, **more)
         self._turns = turns
-        # Bytes that wait for their turn.
+        # Received bytes that this connection parses at its next turn; connections of a client take turns.
         self._received: list[bytes] = []
         self._on_rejected = on_rejected
         self._tls = tls

@@ -111,7 +111,7 @@ class PartitionAudit:
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
         """Yield each damage, and a write at the end that is interrupted or in progress (check P4)."""
         number = partition.state_partition
-        for each, names in partition.damages_with_share_partitions():
+        for each, names in partition.match_damages_to_share_partitions():
             for identity in names or (None,):
                 place = (number, identity, each.first, each.last)
                 yield Finding("P4", Severity.CRITICAL, *place, evidence=each.what)

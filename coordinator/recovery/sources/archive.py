@@ -165,7 +165,7 @@ class ArchiveSource:
         return dict(commits[-1].identity) if commits else {}
 
     def as_log_copy(self) -> LogCopy:
-        """Return the log offsets that the archive has without a gap up to its end, for a verdict."""
+        """Return the last range of log offsets that the archive has without a gap."""
         plan = self.plan(LogCut())
         return LogCopy(self.text, plan.starts, plan.ends)
 

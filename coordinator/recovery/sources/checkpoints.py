@@ -23,7 +23,7 @@ from coordinator.recovery.schema import CHECKPOINTED_STATES
 from coordinator.recovery.states import StoredStates
 
 CHECKPOINTS = "checkpoints"
-# Format 1 had other columns. Its checkpoints are ignored, because they can be made again.
+# Format 1 had other columns. Checkpoints of format 1 are ignored, because they can be made again.
 FORMAT = 2
 _ADVICE = "remove the checkpoint: it can be made again"
 

@@ -14,7 +14,8 @@ state of each offset, and a repeated initialisation or deletion changes nothing.
 the broker still waits for the response. Requests that are too old are therefore not sent, and a connection
 whose owner has not answered by then is closed.
 
-A forwarded request is never forwarded again: the receiver answers NOT_COORDINATOR, and the sender holds it.
+A forwarded request is never forwarded again. If the receiver does not own the shard, it answers
+NOT_COORDINATOR, and the sender keeps the request until it knows the owner.
 """
 
 import asyncio

@@ -32,7 +32,8 @@ from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)
 
-# How a peer is identified: not at all, by its client certificate, or by its SASL user at the broker.
+# How a peer is identified: not at all, by its client certificate, or by the SASL user as which the broker
+# authenticates it.
 PeerCheck = Literal["none", "certificate", "sasl"]
 
 
@@ -311,7 +312,7 @@ class Connection:
         self._metrics.bytes_from[destination] += received
 
     async def _close_streams(self) -> None:
-        """Flush and close all streams. Until then, the connection counts against the connection limit."""
+        """Flush and close all streams. The connection counts against the limit until all are closed."""
         await asyncio.gather(*(reader.stream.finish() for reader in self._frame_readers()))
 
     def _release_resources(self) -> None:

@@ -21,7 +21,7 @@ from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.streams import ClientTls, UpstreamServer
+from coordinator.serve.relay.streams import OutgoingTls, UpstreamServer
 
 _logger = logging.getLogger(__name__)
 
@@ -52,12 +52,12 @@ def make_route(config: Config) -> UpstreamRoute:
     if config.relay_uses_tls:
         server_tls = ServerTls(config.relay_ssl, "relay")
         # The relay does not log in: it forwards the logins of peers.
-        broker_tls = ClientTls(
+        broker_tls = OutgoingTls(
             combine_settings("SSL", config.ssl, identification=config.ssl_endpoint_identification_algorithm),
             "ssl.",
         )
     if config.relay_coordinator_security_protocol == "SSL":
-        coordinator_tls = ClientTls(
+        coordinator_tls = OutgoingTls(
             combine_settings("SSL", config.relay_coordinator_ssl), "relay.coordinator.ssl."
         )
     elif not is_loopback(config.relay_coordinator.host):

@@ -28,7 +28,8 @@ _TLS_FINISH_S = 2.0
 class PlainStream:
     """A stream without TLS, with one reader and one writer at a time.
 
-    `receive` and `send` raise OSError when the connection breaks. `finish` must not be called while one runs.
+    `receive` and `send` raise OSError when the connection breaks. `finish` must not be called while `receive`
+    or `send` is in progress.
     """
 
     def __init__(self, plain_socket: socket.socket) -> None:
@@ -169,7 +170,7 @@ async def _complete_tls_handshake(
     return TlsStream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-class ClientTls(ReloadingFiles):
+class OutgoingTls(ReloadingFiles):
     """TLS of outgoing connections, reloaded when the files change. Invalid new files are not used."""
 
     def __init__(self, security: ClientSecurity, prefix: str) -> None:
@@ -193,7 +194,7 @@ class UpstreamServer(NamedTuple):
     """A server to connect to. The server's certificate must be valid for `server_name`."""
 
     address: HostPort
-    tls: ClientTls | None = None
+    tls: OutgoingTls | None = None
     server_name: str = ""
 
     async def connect(self, timeout_s: float) -> Stream:

@@ -30,7 +30,7 @@ _NO_KEY = SharePartitionKey("", bytes(16), -1)
 
 
 class _MaintenanceOperation(Operation):
-    """An operation of a job. `written` is a future of the number of stored records; None after a refusal."""
+    """Writes snapshots for a periodic job. `written` is a future: the number of stored records, or None."""
 
     __slots__ = ("written",)
 

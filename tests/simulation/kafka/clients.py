@@ -71,7 +71,7 @@ class MultiCoordinatorClients(Clients):
         return [key for key in keys if self.coordinating_node(key) == peer.node] or keys
 
     def coordinating_node(self, key: SharePartitionKey) -> int | None:
-        """Return the place of the assigned owner of a share-partition's shard, or None."""
+        """Return the number of the process that should own the shard of a share-partition, or None."""
         return self.owner(state_partition(key, self.state_partitions))
 
     async def check_find_coordinator(self, peer: CoordinatorConnection, key: SharePartitionKey) -> None:

@@ -63,7 +63,7 @@ class BrokerNetwork:
         self.requests_lost = self.responses_lost = 0
         brokers.on_kill = self._close_connections_to
 
-    def join(self, network: Network) -> "BrokerNetwork":
+    def join_network(self, network: Network) -> "BrokerNetwork":
         """Make the brokers reachable in a network at their addresses."""
         network.brokers |= dict.fromkeys(self._nodes, self)
         return self
@@ -118,7 +118,7 @@ def connect_to_brokers(
     PROCESS.set(Process(PROCESS_NAME))
     brokers.loop.network = Network(brokers.loop, Random(1), NetFaults())
     network = BrokerNetwork(brokers, request_timeout_s, share_groups=share_groups)
-    return network.join(brokers.loop.network)
+    return network.join_network(brokers.loop.network)
 
 
 class BrokerConnection(asyncio.Transport):

@@ -103,10 +103,10 @@ class KafkaSimulator(Simulation):
         for peer in peers.values():
             peer.close()
 
-    async def _compare_when_idle(self) -> None:
+    async def _check_state_when_idle(self) -> None:
         """Compare memory with the logs, while clients send all requests to the owners."""
         rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
-        await super()._compare_when_idle()
+        await super()._check_state_when_idle()
         self._clients.misrouted_rate = rate
 
     async def _check_final_state(self) -> None:

@@ -9,7 +9,8 @@ from tests.simulation.run_seeds import check_seed
 
 # Most records fit into a batch of this size, but no two records do.
 BATCH_BYTES_MAX = 150
-# The first seed has the required faults. The other seeds are used if a change of the plan removes them.
+# The first seed has the required faults. If a change of the simulation removes these faults from the first
+# seed, the other seeds are tried.
 SEEDS = (31_121, *range(31_100, 31_140))
 
 

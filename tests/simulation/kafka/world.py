@@ -52,7 +52,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
             plan.log_limits.request_timeout_s,
             self.membership,
             self.share_groups,
-        ).join(self.network)
+        ).join_network(self.network)
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )
@@ -81,7 +81,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
             await process.release()
 
     def owner_place(self, number: int) -> int | None:
-        """Return the place of the assigned owner of a shard, or None."""
+        """Return the number of the process that is the assigned owner of a shard, or None."""
         name = self.membership.owner(number)
         return None if name is None else int(name.split(".")[0])
 

@@ -8,7 +8,7 @@ import pytest
 from coordinator.client import ClientSecurity, ShareCoordinatorError
 from coordinator.config import Config
 from coordinator.config.security_groups import SaslSettings
-from coordinator.security.client_security import make_peer_security
+from coordinator.security.client_security import make_peer_connection_security
 from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.tls import ServerTls
 from coordinator.serve.forwarding import ForwardingLimits
@@ -59,7 +59,7 @@ async def test_coordinators_use_their_listener_certificate_as_client_certificate
         allowed=AllowedPrincipals.parse(config.listen_allowed_principals),
     )
 
-    assert await find_coordinator_error_code(security, make_peer_security(config)) == 0
+    assert await find_coordinator_error_code(security, make_peer_connection_security(config)) == 0
 
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
@@ -77,7 +77,9 @@ async def test_host_name_check_of_peers_has_its_own_setting(
     )
     tls = ServerTls(own.listener_tls(), "listen")
 
-    connection = find_coordinator_error_code(ListenerSecurityConfig(tls=tls), make_peer_security(config))
+    connection = find_coordinator_error_code(
+        ListenerSecurityConfig(tls=tls), make_peer_connection_security(config)
+    )
     if among_us == "https":
         with pytest.raises(ShareCoordinatorError, match="certificate"):
             await connection
@@ -97,4 +99,7 @@ async def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> No
         forwarding_sasl=SaslSettings(mechanism="SCRAM-SHA-256", username="alice", password="alice-secret"),
     )
 
-    assert await find_coordinator_error_code(password_security(tmp_path), make_peer_security(config)) == 0
+    assert (
+        await find_coordinator_error_code(password_security(tmp_path), make_peer_connection_security(config))
+        == 0
+    )

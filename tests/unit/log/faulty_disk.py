@@ -76,7 +76,7 @@ class DiskImage:
         self._new: set[str] = set()
         self._removed: dict[str, SimFile] = {}
 
-    def apply_event(self, event: DiskEvent, rng: Random) -> None:
+    def apply_disk_event(self, event: DiskEvent, rng: Random) -> None:
         file = self.files.get(event.name)
         if event.kind == "C":
             if file is None or event.position:
@@ -133,7 +133,7 @@ class AcknowledgedAppends:
         self.asked: list[set[int]] = [set() for _ in range(STATE_PARTITIONS)]
         self.failed = 0
 
-    def apply_note(self, text: str) -> None:
+    def apply_driver_note(self, text: str) -> None:
         """Process a note of the driver."""
         what, *numbers = text.split()
         values = list(map(int, numbers))

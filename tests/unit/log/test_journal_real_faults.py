@@ -47,9 +47,9 @@ def check_crash_after_each_event(
     kinds: Counter[str] = Counter()
     for number, event in enumerate(events):
         if event.kind == "N":
-            promises.apply_note(event.name)
+            promises.apply_driver_note(event.name)
             continue
-        image.apply_event(event, rng)
+        image.apply_disk_event(event, rng)
         kinds[event.kind] += 1
         # A new file is filled with zeros in many writes, so do not crash after each of these writes.
         if event.kind == "W" and not any(event.data):

@@ -1,4 +1,4 @@
-"""Producer ids for claims, also if the transaction coordinator of a transactional id does not respond."""
+"""A claim of a shard gets a producer id even if its transaction coordinator does not respond."""
 
 import asyncio
 import logging

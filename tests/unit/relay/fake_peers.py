@@ -19,7 +19,7 @@ from coordinator.serve.relay.connection import PeerCheck, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.streams import ClientTls, UpstreamServer
+from coordinator.serve.relay.streams import OutgoingTls, UpstreamServer
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports
@@ -308,8 +308,8 @@ async def run_relay(
     allowed: str = "User:kafka",
     limits: RelayLimits = LIMITS,
     tls: ServerTls | None = None,
-    broker_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
-    coordinator_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
+    broker_tls: tuple[ssl.SSLContext, OutgoingTls] | None = None,
+    coordinator_tls: tuple[ssl.SSLContext, OutgoingTls] | None = None,
 ) -> AsyncIterator[RelaySetup]:
     """Start a relay and its fakes. `..._tls` has the TLS context of a fake and the relay's client TLS."""
     broker, coordinator, figures = FakeBroker(), FakeServer(), RelayMetrics()

@@ -13,7 +13,7 @@ from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
 from coordinator.security.tls import ServerTls
 from coordinator.serve.relay import streams
-from coordinator.serve.relay.streams import ClientTls, UpstreamServer
+from coordinator.serve.relay.streams import OutgoingTls, UpstreamServer
 from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.relay.fake_peers import (
     ANSWER,
@@ -64,12 +64,12 @@ class RelayCertificates:
         """Return the TLS configuration with which the relay serves."""
         return self.server_tls(self.relay, client_auth)
 
-    def upstream_tls(self, client_auth: str = "none") -> tuple[ssl.SSLContext, ClientTls]:
+    def upstream_tls(self, client_auth: str = "none") -> tuple[ssl.SSLContext, OutgoingTls]:
         """Return the TLS context of a fake server, and the client configuration of the relay."""
         outward = ClientSecurity(
             "SSL", ca_file=str(self.authority.certificate), certificate_file=str(self.relay.combined_file)
         )
-        return self.server_tls(self.broker, client_auth).context, ClientTls(outward, "ssl.")
+        return self.server_tls(self.broker, client_auth).context, OutgoingTls(outward, "ssl.")
 
     def peer_context(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
         """Return the TLS context of a peer, with a client certificate if given."""
@@ -199,7 +199,7 @@ async def test_broker_certificate_of_another_authority_is_refused(
 async def test_broker_certificate_must_match_the_host_name(certificates: RelayCertificates) -> None:
     broker = certificates.authority.issue_certificate("named", hosts=("broker.example",))
     context = ServerTls(broker.listener_tls(), "listen").context
-    outward = ClientTls(ClientSecurity("SSL", ca_file=str(certificates.authority.certificate)), "ssl.")
+    outward = OutgoingTls(ClientSecurity("SSL", ca_file=str(certificates.authority.certificate)), "ssl.")
 
     async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -301,7 +301,7 @@ def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None
     first, second = authority.issue_certificate("first"), authority.issue_certificate("second")
     own = tmp_path / "own.pem"
     own.write_bytes(first.combined_file.read_bytes())
-    tls = ClientTls(
+    tls = OutgoingTls(
         ClientSecurity("SSL", ca_file=str(authority.certificate), certificate_file=str(own)), "ssl."
     )
     before = tls.context()

@@ -59,7 +59,7 @@ class RuntimeMember:
         )
 
     async def start(self) -> None:
-        """Start as a process of its own."""
+        """Start this coordinator as a separate process of the simulation."""
         PROCESS.set(Process(self.name))
         await self.runtime.start(elect_all=False)
         await self.ownership.start(self)
