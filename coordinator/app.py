@@ -15,7 +15,7 @@ from functools import partial
 from coordinator.cluster.ownership import Assignment, Ownership, Replica, StaticOwnership
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
-from coordinator.cluster.topics import AllTopics
+from coordinator.cluster.topics import EveryTopicExists
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.assembly import describe_log, make_log
@@ -360,7 +360,7 @@ def make_runtime(
     runtime = Runtime(
         log=log,
         clock=SystemClock(),
-        topics=AllTopics(),
+        topics=EveryTopicExists(),
         metrics=metrics,
         policy=SnapshotPolicy(updates_max=config.snapshot_updates_max),
         limits=RuntimeLimits(

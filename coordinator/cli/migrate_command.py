@@ -211,7 +211,7 @@ def _json_values(
         "executed": report.executed,
         "counts": {step.value: count for step, count in report.plan.count_actions().items()},
         "groups": _group_by_topic(report),
-        "deleted": [str(key) for key in report.plan.keys_with(MigrationAction.DELETE)],
+        "deleted": [str(key) for key in report.plan.keys_with_action(MigrationAction.DELETE)],
         "notes": report.notes,
         "verified": report.executed and report.is_good,
         "differences": {

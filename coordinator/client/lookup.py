@@ -114,7 +114,10 @@ class CoordinatorLookup:
 
 
 def _make_node(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinatorError:
-    """Return the coordinator in a FindCoordinator result, or an error; None means a missing result."""
+    """Return the coordinator in the result of FindCoordinator, or an error.
+
+    `answer` is None if the response has no result for the share-partition.
+    """
     if answer is None:
         message = "The FindCoordinator response does not contain this share-partition."
         return CoordinatorUnavailable(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, key)

@@ -26,8 +26,8 @@ class TopicDirectory(Protocol):
         ...
 
 
-class AllTopics:
-    """Accepts every topic, for a coordinator without metadata."""
+class EveryTopicExists:
+    """Treats every topic as existing, for a coordinator without metadata."""
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
         """Return True."""

@@ -107,6 +107,6 @@ def row_identity(row: Row) -> bytes:
 
 
 def identity_to_key(identity: bytes) -> SharePartitionKey:
-    """Return the share-partition of an identity."""
+    """Decode an identity: the key of a record without its record type."""
     partition = int.from_bytes(identity[-4:], signed=True)
     return SharePartitionKey(identity[2:-20].decode(), identity[-20:-4], partition)

@@ -116,7 +116,7 @@ def select_states(inside: PartitionStates) -> Iterator[NamedOutput]:
 
 
 def first_states_task(count: int) -> StateTask:
-    """Return the task that selects the first states by group, topic and partition."""
+    """Return the task that selects the first `count` states, ordered by group, topic and partition."""
     return partial(_select_first, count)
 
 

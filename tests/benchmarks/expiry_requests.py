@@ -14,7 +14,7 @@ from coordinator.metrics import Metrics
 from coordinator.operate.expiry import Expiry, ExpiryRules
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.kafka_in_memory.share_groups import AnyShareGroups
+from tests.kafka_in_memory.share_groups import ShareGroupsWithoutCreation
 from tests.manual_clock import ManualClock
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.connections import connect_to_brokers
@@ -62,7 +62,7 @@ async def _count_requests(coordinators: int) -> float:
     async def refuse_deletion(group: str, topic: str) -> int:
         raise AssertionError("no group is empty")
 
-    network = connect_to_brokers(brokers, 30.0, AnyShareGroups(refuse_deletion))
+    network = connect_to_brokers(brokers, 30.0, ShareGroupsWithoutCreation(refuse_deletion))
     servers = "broker-1:9092,broker-2:9092"
     config = Config()
     clock = ManualClock()

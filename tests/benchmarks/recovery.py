@@ -92,7 +92,7 @@ class Target(NamedTuple):
     found: str
 
 
-def measure_old_state(folder: Path) -> Target:
+def measure_rebuild_of_yesterday(folder: Path) -> Target:
     """Rebuild the state of the day before the last from an archive of a year."""
     source = ArchiveSource(str(write_archive_of_a_year(folder)))
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - 1) * DAY_MS)
@@ -130,7 +130,7 @@ def measure_targets(options: argparse.Namespace, folder: Path, log: Path, spark:
         "5 s, 300 MiB",
         f"{planned.cpu_s:.2f} CPU s, {planned.peak_mib} MiB",
     )
-    yield measure_old_state(folder / "year")
+    yield measure_rebuild_of_yesterday(folder / "year")
     (folder / "broker").mkdir()
     cost = measure_audit(spark, log, folder / "broker")
     yield Target(

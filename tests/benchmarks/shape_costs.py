@@ -45,7 +45,7 @@ class ShapeCost(NamedTuple):
         return self.times <= TIMES_MAX
 
 
-def make_shapes(partitions: int, batches: int) -> list[WriteLoad]:
+def make_request_shapes(partitions: int, batches: int) -> list[WriteLoad]:
     """Return the shapes of one size. With a single entry there is nothing to repeat."""
     kinds = [kind for kind in KINDS if partitions > 1 or "repeated" not in kind]
     shapes = [WriteLoad(_CONNECTIONS, partitions, batches, kind) for kind in kinds]
@@ -86,7 +86,7 @@ def measure_request_shapes(
         return [
             cost
             for size in sizes
-            for cost in measure_costs(side, make_shapes(*size), rounds=rounds, requests=requests)
+            for cost in measure_costs(side, make_request_shapes(*size), rounds=rounds, requests=requests)
         ]
 
 

@@ -53,13 +53,13 @@ class RandomRequests:
     def requests(self, count: int) -> Iterator[tuple[Any, int, Any]]:
         """Yield (API module, version, request)."""
         kinds = [
-            self._initialize_request,
-            self._read_request,
-            self._write_request,
-            self._write_request,
-            self._write_request,
-            self._summary_request,
-            self._delete_request,
+            self._make_initialize_request,
+            self._make_read_request,
+            self._make_write_request,
+            self._make_write_request,
+            self._make_write_request,
+            self._make_summary_request,
+            self._make_delete_request,
         ]
         weights = [3, 6, 8, 8, 8, 3, 1]
         for _ in range(count):
@@ -70,7 +70,7 @@ class RandomRequests:
             partitions = self._random.sample(
                 range(self._partitions), self._random.choice([1, 1, 1, 2, self._partitions])
             )
-            if self._random.random() < 0.03 and make != self._delete_request:
+            if self._random.random() < 0.03 and make != self._make_delete_request:
                 partitions.append(self._random.choice([-1, self._partitions, 999]))
             yield make(group, partitions)
 
@@ -79,10 +79,10 @@ class RandomRequests:
         return known + self._random.choice([0, 0, 0, 0, 0, 0, 1, -1])
 
     def _random_leader_epoch(self) -> int:
-        # The leader epoch rises slowly. Otherwise most requests would be fenced.
+        # The leader epoch rises slowly. If it rose fast, most requests would have an old epoch and be fenced.
         return self._initialize_count // 40 + self._random.choice([0, 0, 0, 0, -1, 1])
 
-    def _initialize_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _make_initialize_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = []
         for partition in partitions:
             epoch, _ = self._initialized.get((group, partition), (0, 0))
@@ -103,7 +103,7 @@ class RandomRequests:
             ),
         )
 
-    def _read_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _make_read_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = [read_api.PartitionData(partition, self._random_leader_epoch()) for partition in partitions]
         return (
             read_api,
@@ -111,7 +111,7 @@ class RandomRequests:
             read_api.ReadShareGroupStateRequest(group, [read_api.ReadStateData(self._topic_id, parts)]),
         )
 
-    def _write_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _make_write_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         version = self._random.choice([0, 1, 1, 1])
         parts = []
         for partition in partitions:
@@ -145,7 +145,7 @@ class RandomRequests:
                 self._random.randint(0, 5),
             )
 
-    def _summary_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _make_summary_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = [
             summary_api.PartitionData(partition, self._random_leader_epoch()) for partition in partitions
         ]
@@ -154,7 +154,7 @@ class RandomRequests:
         )
         return summary_api, self._random.choice([0, 1]), request
 
-    def _delete_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _make_delete_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = [delete_api.PartitionData(partition) for partition in partitions]
         return (
             delete_api,

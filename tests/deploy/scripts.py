@@ -13,7 +13,7 @@ STORAGE = "/opt/kafka/bin/kafka-storage.sh"
 START = "exec /opt/kafka/bin/kafka-server-start.sh"
 
 
-def run_up_to_the_broker(
+def run_without_starting_the_broker(
     script: str,
     jars: KafkaJars,
     directory: Path,

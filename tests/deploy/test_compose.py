@@ -9,7 +9,7 @@ import pytest
 from coordinator.config import load_config
 from tests.deploy.compose import KAFKA_SERVICES, image_tag, resolve_services, run_compose
 from tests.deploy.files import BROKER_LOGGING, GRAFANA, HAPROXY_CFG, PROMETHEUS, read_yaml
-from tests.deploy.scripts import run_up_to_the_broker
+from tests.deploy.scripts import run_without_starting_the_broker
 from tests.kafka import RELEASES, fetch_jars
 from tests.kafka.broker import SINGLE
 from tests.kafka.jars import REPOSITORY
@@ -80,7 +80,7 @@ def test_storage_is_formatted_at_first_start_and_reused(tmp_path: Path) -> None:
     jars = fetch_jars(image_tag(kafka["image"]))
     elsewhere = {"/etc/share-groups/server.properties": SINGLE}
     for said in ("Formatting", "already formatted"):
-        printed = run_up_to_the_broker(kafka["command"][2], jars, tmp_path, elsewhere, {})
+        printed = run_without_starting_the_broker(kafka["command"][2], jars, tmp_path, elsewhere, {})
         assert said in printed
         assert f"would start {SINGLE}" in printed
     assert (tmp_path / "data" / "kafka" / "meta.properties").exists()

@@ -16,7 +16,7 @@ from tests.deploy.files import (
     container_environment,
     yaml_documents,
 )
-from tests.deploy.scripts import run_up_to_the_broker
+from tests.deploy.scripts import run_without_starting_the_broker
 from tests.kafka.broker import ONE_OF_THREE
 from tests.kafka.jars import REPOSITORY, fetch_jars
 
@@ -278,7 +278,9 @@ def test_storage_is_formatted_at_first_start_and_reused(tmp_path: Path) -> None:
     elsewhere = {"/etc/share-groups/broker-K.properties": settings, "/tmp/broker": tmp_path / "broker"}
     (script,) = kafka["args"]
     for said in ("Formatting", "already formatted"):
-        printed = run_up_to_the_broker(script, jars, tmp_path, elsewhere, {**cluster["data"], "K": "2"})
+        printed = run_without_starting_the_broker(
+            script, jars, tmp_path, elsewhere, {**cluster["data"], "K": "2"}
+        )
         assert said in printed
     formatted = (data / "meta.properties").read_text("utf-8")
     assert "node.id=2" in formatted

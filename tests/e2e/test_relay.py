@@ -50,7 +50,7 @@ NO_TOPICS = b"\0\0\0\0\0"
 
 
 @pytest.fixture(scope="module")
-def plain_rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRig]:
+def plaintext_rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRig]:
     """A broker that accepts the logins of the users `kafka` and `eve`."""
     security = sasl_between_brokers(PLAIN, BROKERS, EVE)
     with relayed_rig(newest_jars, tmp_path_factory.mktemp("plain"), security, ALLOWED) as rig:
@@ -85,62 +85,62 @@ class RawClient:
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
 
-def test_only_authenticated_and_allowed_persisters_reach_coordinator(plain_rig: RelayedRig) -> None:
+def test_only_authenticated_and_allowed_persisters_reach_coordinator(plaintext_rig: RelayedRig) -> None:
     find_coordinator = encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)
     requests = {
         client_id: encode_request(METADATA, client_id, NO_TOPICS, version=4)
         for client_id in (PERSISTER, FETCHER)
     }
-    before = plain_rig.relay.metric('connections_decided_total{destination="coordinator"}')
-    with closing(RawClient(plain_rig)) as eve:
+    before = plaintext_rig.relay.metric('connections_decided_total{destination="coordinator"}')
+    with closing(RawClient(plaintext_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
         assert eve.exchange_frame(requests[FETCHER]) != b""
-    with closing(RawClient(plain_rig)) as eve:
+    with closing(RawClient(plaintext_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
         assert eve.exchange_frame(find_coordinator) == b""
-    assert plain_rig.relay.metric('connections_refused_total{reason="principal"}') == 1
-    with closing(RawClient(plain_rig)) as stranger:
+    assert plaintext_rig.relay.metric('connections_refused_total{reason="principal"}') == 1
+    with closing(RawClient(plaintext_rig)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert stranger.exchange_frame(requests[PERSISTER]) == b""
     for request in requests.values():
-        with closing(RawClient(plain_rig)) as stranger:
+        with closing(RawClient(plaintext_rig)) as stranger:
             assert stranger.exchange_frame(request) == b""
-    assert plain_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
+    assert plaintext_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
 
 
-def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> None:
+def test_kills_of_relay_lose_no_acknowledged_record(plaintext_rig: RelayedRig) -> None:
     partitions, kills, per_round = 3, 4, 60
-    topic, group, _ = new_topic(plain_rig.client, "kills", partitions=partitions)
+    topic, group, _ = new_topic(plaintext_rig.client, "kills", partitions=partitions)
     recorder = DeliveryRecorder()
-    consumer = plain_rig.client.share_consumer(group, topic, SMALL_COMMITS)
+    consumer = plaintext_rig.client.share_consumer(group, topic, SMALL_COMMITS)
     with consume_in_thread(recorder, consumer, mixed_acknowledgements):
         for kill in range(kills):
-            produce_records(plain_rig.client, topic, partitions, first=kill * per_round, count=per_round)
+            produce_records(plaintext_rig.client, topic, partitions, first=kill * per_round, count=per_round)
             recorder.wait_until_acknowledged(kill * partitions * per_round + partitions * 10, seconds=120)
-            plain_rig.relay.kill()
-            plain_rig.relay.start()
+            plaintext_rig.relay.kill()
+            plaintext_rig.relay.start()
             recorder.wait_until_acknowledged((kill + 1) * partitions * per_round, seconds=120)
     consumer.close()
-    assert consume_rest(plain_rig.client, group, topic, partitions, end=kills * per_round) == []
+    assert consume_rest(plaintext_rig.client, group, topic, partitions, end=kills * per_round) == []
     assert recorder.violations == []
 
 
-def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
-    topic, group, _ = new_topic(plain_rig.client, "waits")
+def test_persister_waits_for_killed_coordinator(plaintext_rig: RelayedRig) -> None:
+    topic, group, _ = new_topic(plaintext_rig.client, "waits")
     recorder = DeliveryRecorder()
-    consumer = plain_rig.client.share_consumer(group, topic, SMALL_COMMITS)
+    consumer = plaintext_rig.client.share_consumer(group, topic, SMALL_COMMITS)
     with consume_in_thread(recorder, consumer, mixed_acknowledgements):
-        produce_records(plain_rig.client, topic, 1, first=0, count=100)
+        produce_records(plaintext_rig.client, topic, 1, first=0, count=100)
         recorder.wait_until_acknowledged(20, seconds=120)
-        plain_rig.coordinator.kill()
+        plaintext_rig.coordinator.kill()
         # All earlier records may be acknowledged already, so produce further records.
-        produce_records(plain_rig.client, topic, 1, first=100, count=100)
+        produce_records(plaintext_rig.client, topic, 1, first=100, count=100)
         wait_until(
-            lambda: plain_rig.relay.metric("connections_waiting_for_coordinator") > 0,
+            lambda: plaintext_rig.relay.metric("connections_waiting_for_coordinator") > 0,
             seconds=120,
             what="a persister is held",
         )
-        plain_rig.coordinator.start()
+        plaintext_rig.coordinator.start()
         recorder.wait_until_acknowledged(200, seconds=120)
     consumer.close()
     assert recorder.violations == []

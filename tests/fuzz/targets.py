@@ -15,7 +15,7 @@ from typing import Any
 from crc32c import crc32c
 
 from coordinator import fastpath
-from coordinator.cluster.topics import AllTopics
+from coordinator.cluster.topics import EveryTopicExists
 from coordinator.log.journal import layout
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, SaslExchange
@@ -167,7 +167,7 @@ def fuzz_writes(data: bytes) -> None:
     async def execute_write(module: Any) -> object:
         present, fastpath.compiled = fastpath.compiled, module
         try:
-            coordinator = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+            coordinator = CoordinatorUnderTest(SnapshotPolicy(), EveryTopicExists())
         finally:
             fastpath.compiled = present
         await coordinator.runtime.start()

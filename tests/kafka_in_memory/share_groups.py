@@ -202,7 +202,7 @@ class ShareGroups:
         return 0, results
 
 
-class AnyShareGroups(ShareGroups):
+class ShareGroupsWithoutCreation(ShareGroups):
     """Share groups that exist without having been created. The name of a topic is its id in hexadecimal.
 
     Every topic exists, and so does every group that is not in `deleted`. A group has a member that subscribes

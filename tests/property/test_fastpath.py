@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from coordinator import fastpath
-from coordinator.cluster.topics import AllTopics, TopicDirectory
+from coordinator.cluster.topics import EveryTopicExists, TopicDirectory
 from coordinator.config import HostPort
 from coordinator.fastpath.operation_queue import WriteDecider, unit_bytes
 from coordinator.log.base import RECORD_BYTES_MAX
@@ -172,7 +172,9 @@ async def compare_with_seed(seed: int) -> None:
     generator = RequestGenerator(seed)
     random = generator.random
     policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
-    topics: AllTopics | FakeTopicDirectory = AllTopics() if random.randrange(2) else FakeTopicDirectory()
+    topics: EveryTopicExists | FakeTopicDirectory = (
+        EveryTopicExists() if random.randrange(2) else FakeTopicDirectory()
+    )
     record_bytes_max = random.choice([RECORD_BYTES_MAX, RECORD_BYTES_MAX, 300, 1_000])
     limits = RuntimeLimits(
         operations_per_append_max=random.choice([1, 3, 4_096]),
@@ -234,7 +236,7 @@ async def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> No
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this write must use the fast path")
 
-    coordinator = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+    coordinator = CoordinatorUnderTest(SnapshotPolicy(), EveryTopicExists())
     await coordinator.start_and_initialize()
     monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
     monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
@@ -282,7 +284,7 @@ async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_read_above_the_response_limit_does_not_use_fast_path() -> None:
-    coordinator = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+    coordinator = CoordinatorUnderTest(SnapshotPolicy(), EveryTopicExists())
     await coordinator.start_and_initialize()
     requests: Any = coordinator.api._fast_path_requests
     batches = pack([StateBatch(90, 99, 2, 1)])

@@ -224,7 +224,9 @@ def test_failed_run_leaves_no_manifest(
     assert not (tmp_path / "results").exists()
 
 
-def test_api_rebuilds_and_reads(source: SegmentSource, partition_batches: dict[int, list[bytes]]) -> None:
+def test_python_api_rebuilds_states_and_reads_records(
+    source: SegmentSource, partition_batches: dict[int, list[bytes]]
+) -> None:
     run = api.rebuild(source.text, engine="local", processes=1, as_of_offsets={0: 100})
     assert comparable_rows(sort_by_key(run.states.to_pylist())) == load_expected_states(
         partition_batches, before={0: 100}

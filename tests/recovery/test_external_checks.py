@@ -212,7 +212,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(earlier_audit: AuditRes
     assert {row["severity"] for row in doubtful} == {"warning"}
 
 
-def test_x4_different_target_is_found(earlier_audit: AuditResult) -> None:
+def test_state_that_differs_from_the_target_is_found(earlier_audit: AuditResult) -> None:
     states = {row_share_partition(row): make_share_state(row) for row in finding_rows(earlier_audit)}
     from coordinator.operate.migration.fold import ComparableState
 

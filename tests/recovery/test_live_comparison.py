@@ -81,7 +81,7 @@ def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
         (None, "the coordinator has no state of it"),
     ],
 )
-def test_x1_different_answer_is_found(
+def test_state_that_differs_from_the_live_one_is_found(
     changed: Mapping[str, Any] | None,
     what: str,
     audit_result: AuditResult,

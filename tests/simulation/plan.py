@@ -131,7 +131,7 @@ class SimulationPlan:
         raise NotImplementedError
 
     @property
-    def latest_effect_without_faults_s(self) -> float:
+    def latest_effect_of_request_without_faults_s(self) -> float:
         """The seconds after which a request cannot take effect any more if no fault is active."""
         return self.latest_effect_s
 

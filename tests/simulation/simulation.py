@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coordinator.cluster.topics import AllTopics, TopicDirectory
+from coordinator.cluster.topics import EveryTopicExists, TopicDirectory
 from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import check_history
@@ -75,7 +75,7 @@ class Simulation:
         self._rng = Random(plan.seed ^ 0x5EED)
         self._violations: list[BaseException] = []
         self._keys = self._make_keys()
-        self._topics: TopicDirectory = AllTopics()
+        self._topics: TopicDirectory = EveryTopicExists()
         if plan.load.topics_listed:
             self._topics = StaticTopics({key.topic_id: plan.load.partitions for key in self._keys})
         self._world: Any
@@ -206,7 +206,7 @@ class Simulation:
         await wait_until(lambda: None not in world.processes, lambda: "a coordinator does not run")
         await wait_until(self._is_complete, world.health, world.ready_by_s)
         # Requests of clients that closed their connections may still be in progress.
-        await asyncio.sleep(self.plan.latest_effect_without_faults_s)
+        await asyncio.sleep(self.plan.latest_effect_of_request_without_faults_s)
 
     def _is_complete(self) -> bool:
         self._raise_if_violated()

@@ -73,7 +73,7 @@ class World(Generic[PlanT, ProcessT]):
         raise NotImplementedError
 
     async def start(self, place: int) -> None:
-        """Start the coordinator of a place. Retry while the log cannot be opened."""
+        """Start the coordinator with this number. Retry while the log cannot be opened."""
         while self.processes[place] is None:
             self._starts += 1
             was_faulty = self.faulty

@@ -36,7 +36,8 @@ class HistoryRecordingClients:
 
     def __init__(self, keys: Sequence[SharePartitionKey], ports: Sequence[int], rng: Random) -> None:
         self.history = History()
-        # The durations of successful requests without faults, without failed attempts.
+        # The durations of successful requests that began while no fault was active. If a request was
+        # repeated, only its last attempt counts.
         self.latencies_s: list[float] = []
         self.recovered_s = 0.0
         # The last refused request of each client that repeats its requests.

@@ -180,7 +180,7 @@ async def test_interrupted_migration_continues_between_two_requests(cluster: Kaf
         await client.initialize(added[1], 5, 90)
         await client.read(added[1], 7)
     report = await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
-    assert (report.plan.keys_with(MigrationAction.COPY), report.different) == (added, [])
+    assert (report.plan.keys_with_action(MigrationAction.COPY), report.different) == (added, [])
     assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
 
@@ -209,4 +209,4 @@ async def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaClu
         topic, cluster.builtin_coordinator(SOON), REPLACE._replace(leave_out_unknown_topics=True)
     )
     assert report.different == []
-    assert report.plan.keys_with(MigrationAction.OMIT) == [gone]
+    assert report.plan.keys_with_action(MigrationAction.OMIT) == [gone]

@@ -172,7 +172,7 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(
         what="the far coordinator serves all shards of reachable brokers",
     )
 
-    # Requests that waited for the connection change nothing after its repair.
+    # When the connection is repaired, the requests that waited for it arrive. They must not change any state.
     pair.network.end_faults(FAR, broker_name(away))
     wait_until(
         lambda: len(pair.shards_served_by(pair.far)) == SHARDS,

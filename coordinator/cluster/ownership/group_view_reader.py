@@ -39,7 +39,7 @@ class GroupViewReader:
         self._wanted = asyncio.Event()
 
     def start_reading(self, generation: int) -> None:
-        """Start to read the owners of a generation, that of this process's assignment."""
+        """Start to read the owners of all shards in the generation of this process's assignment."""
         self._generation = generation
         self.settled.clear()
         self._wanted.set()

@@ -22,7 +22,7 @@ from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.batches import record_bytes_max
 from coordinator.log.kafka.limits import KafkaLogLimits
 from coordinator.log.kafka.offsets import OffsetFinder
-from coordinator.log.kafka.ownership import LogTailOwner, Ownership, ProducerIdAllocator, read_tail_owner
+from coordinator.log.kafka.ownership import OwnerInLastRecord, Ownership, ProducerIdAllocator, read_tail_owner
 from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import PartitionReader, keep_valid_records
@@ -220,11 +220,11 @@ class KafkaLog(AppendReporter):
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)
 
-    async def _wait_for_release(self, state_partition: int, release_wait_s: float) -> LogTailOwner:
+    async def _wait_for_release(self, state_partition: int, release_wait_s: float) -> OwnerInLastRecord:
         """Return the owner in the last record; wait up to `release_wait_s` for its release."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + release_wait_s
-        seen_end, last = -1, LogTailOwner()
+        seen_end, last = -1, OwnerInLastRecord()
         while True:
             end = await self._end_finder.find(state_partition)
             if end != seen_end:

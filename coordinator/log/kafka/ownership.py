@@ -126,7 +126,7 @@ class Ownership:
         return min(before_offset, self.last_own_offset)
 
 
-class LogTailOwner(NamedTuple):
+class OwnerInLastRecord(NamedTuple):
     """The owner in the last record of a log: its owner epoch, 0 if none, and whether it is a release.
 
     `producer` is the producer id and the producer epoch of the batch.
@@ -149,9 +149,9 @@ class LogTailOwner(NamedTuple):
 
 async def read_tail_owner(
     replay: PartitionReader, state_partition: int, start: int, end: int
-) -> LogTailOwner:
+) -> OwnerInLastRecord:
     """Return the owner in the last batch of a state partition, which may be a fenced owner."""
-    last = LogTailOwner()
+    last = OwnerInLastRecord()
     if start < end:
         async for chunk in replay.batches({state_partition: end - 1}, {state_partition: end}):
             for logged in chunk:
@@ -159,7 +159,7 @@ async def read_tail_owner(
                     for record in batch.records:
                         owner_epoch = max(last.owner_epoch, read_owner_epoch(record) or 0)
                         producer = (batch.producer_id, batch.producer_epoch)
-                        last = LogTailOwner(owner_epoch, is_release(record), producer)
+                        last = OwnerInLastRecord(owner_epoch, is_release(record), producer)
     return last
 
 

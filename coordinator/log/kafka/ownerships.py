@@ -7,7 +7,7 @@ from coordinator.cluster.kafka.metadata import NO_TOPIC_ID
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.appends import fenced_error
-from coordinator.log.kafka.ownership import LogTailOwner, Ownership
+from coordinator.log.kafka.ownership import OwnerInLastRecord, Ownership
 from protocol.state_records import topic_id_text
 
 
@@ -35,7 +35,7 @@ class Ownerships:
         if ownership is not None:
             self._previous[state_partition] = ownership
 
-    def next_owner_epoch(self, state_partition: int, last: LogTailOwner, producer: ProducerId) -> int:
+    def next_owner_epoch(self, state_partition: int, last: OwnerInLastRecord, producer: ProducerId) -> int:
         """Return the owner epoch of the next claim, higher than any known one.
 
         Processes that claim concurrently read the same end of the log. Their owner epochs are in the order of

@@ -179,8 +179,8 @@ class CoordinatorTarget(MigrationTarget):
         wanted = {key: self.storable_state(state) for key, state in states.items()}
         plan = plan_for(await self.lookup(wanted, progress))
         failures: Failures = {}
-        deleted = plan.keys_with(MigrationAction.DELETE)
-        written = plan.keys_with(MigrationAction.COPY, MigrationAction.REPLACE)
+        deleted = plan.keys_with_action(MigrationAction.DELETE)
+        written = plan.keys_with_action(MigrationAction.COPY, MigrationAction.REPLACE)
         done = 0
 
         async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:

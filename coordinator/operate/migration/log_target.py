@@ -120,7 +120,9 @@ class LogTarget(MigrationTarget):
         progress: Progress,
     ) -> None:
         keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
-        for key in plan.keys_with(MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE):
+        for key in plan.keys_with_action(
+            MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE
+        ):
             keys_of[routed_to(key, self._state_partitions)].append(key)
         total = sum(map(len, keys_of.values()))
         done = 0

@@ -74,7 +74,7 @@ async def migrate_states(
         return plan
 
     plan = plan_migration(lookup)
-    if left_out := plan.keys_with(MigrationAction.OMIT):
+    if left_out := plan.keys_with_action(MigrationAction.OMIT):
         notes.append(f"omitted, because the cluster does not have their topics: {_format_keys(left_out)}")
     if not options.execute:
         await source.check_unlocked()
@@ -132,13 +132,13 @@ def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Migration
             f"{len(lookup.owners)} state partitions of the target have an owner, such as {owner} of number "
             f"{number}: stop this coordinator; if it crashed without a release, use --take-over"
         )
-    destructive = plan.keys_with(*DESTRUCTIVE)
+    destructive = plan.keys_with_action(*DESTRUCTIVE)
     if destructive and not options.replace:
         raise MigrationRefused(
             f"the target has state that differs from the source: {_format_keys(destructive)}; --replace "
             f"replaces this state, or deletes it if the source has none"
         )
-    unknown = plan.keys_with(MigrationAction.OMIT)
+    unknown = plan.keys_with_action(MigrationAction.OMIT)
     if unknown and not options.leave_out_unknown_topics:
         raise MigrationRefused(
             f"the target's cluster does not have the topics of {_format_keys(unknown)}; if these topics were "
@@ -154,7 +154,7 @@ async def _compare_with_target(
     progress: Progress,
 ) -> list[MigrationDifference]:
     """Read the target again and return all differences; for a failed write, the difference is its error."""
-    left_out = set(plan.keys_with(MigrationAction.OMIT))
+    left_out = set(plan.keys_with_action(MigrationAction.OMIT))
     wanted = {key: state for key, state in wanted.items() if key not in left_out}
     lookup = await target.lookup(wanted, progress)
     # The target may have state of omitted share-partitions; this migration does not change it.

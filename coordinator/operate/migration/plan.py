@@ -35,7 +35,7 @@ class MigrationPlan(NamedTuple):
 
     steps: Mapping[SharePartitionKey, MigrationAction]
 
-    def keys_with(self, *wanted: MigrationAction) -> list[SharePartitionKey]:
+    def keys_with_action(self, *wanted: MigrationAction) -> list[SharePartitionKey]:
         """Return the share-partitions with one of these actions."""
         return [key for key, step in self.steps.items() if step in wanted]
 
@@ -47,7 +47,7 @@ class MigrationPlan(NamedTuple):
     @property
     def is_done(self) -> bool:
         """True if there is nothing to write."""
-        return not self.keys_with(MigrationAction.COPY, *DESTRUCTIVE)
+        return not self.keys_with_action(MigrationAction.COPY, *DESTRUCTIVE)
 
 
 class LookupResult(NamedTuple):

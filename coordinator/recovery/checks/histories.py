@@ -82,7 +82,7 @@ def rows_to_check(decoded: DecodedRecords) -> StateRows:
     return rows
 
 
-def empty_check_rows() -> StateRows:
+def make_no_rows_to_check() -> StateRows:
     """Return an empty `StateRows` with the columns of `rows_to_check`."""
     return empty_rows((*NUMBERS, *_COLUMNS))
 
@@ -292,7 +292,7 @@ class HistoryCheck:
             self._check_lost_progress(np.flatnonzero(goes_on))
 
     def _check_lost_progress(self, ends: Ints) -> None:
-        """Compare the snapshots `ends` with the states before them (K8)."""
+        """Check K8: compare each snapshot in the rows `ends` with the state before it."""
         rows = self._rows
         generation = np.cumsum((rows["effect"] != CONTINUES) | ~self._has_before)
         wanted = np.zeros(int(generation[-1]) + 1, np.bool_)

@@ -77,7 +77,7 @@ class SegmentSource:
         return found
 
     def plan(self, cut: LogCut) -> ReadPlan:
-        """List the segment files, with their current sizes; a range has those of a state partition."""
+        """List the segment files and their current sizes. Each range has the files of one state partition."""
         ranges: list[LogRange] = []
         starts, ends = {}, {}
         folders = self._partition_folders()

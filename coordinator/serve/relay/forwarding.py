@@ -213,7 +213,8 @@ async def forward_both_ways(
 ) -> None:
     """Forward bytes in both directions until both are closed. Raises OSError if a connection breaks.
 
-    `count_bytes` is called with the bytes from first to second and from second to first. When one direction
+    `count_bytes` is called for each chunk, with the number of bytes from first to second and the number from
+    second to first; one of them is 0. When one direction
     is closed, the other direction continues for at most `half_closed_s`. With TLS, the other direction ends
     at once, because a TLS connection is closed in both directions.
     """

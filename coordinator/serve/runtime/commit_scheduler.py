@@ -14,7 +14,7 @@ import asyncio
 from typing import Any
 
 from coordinator import fastpath
-from coordinator.cluster.topics import AllTopics, TopicDirectory
+from coordinator.cluster.topics import EveryTopicExists, TopicDirectory
 from coordinator.fastpath.operation_queue import CommitContext, OperationQueue
 from coordinator.log.base import GroupCommitLog, StateLog
 from coordinator.metrics import Metrics
@@ -48,7 +48,7 @@ class CommitScheduler:
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
             self._linger = GroupCommitLinger(self._schedule_run)
         # None if all topics are assumed to exist, so that compiled code makes no check.
-        self.topics_to_check = None if isinstance(topics, AllTopics) else topics
+        self.topics_to_check = None if isinstance(topics, EveryTopicExists) else topics
         # Decides consecutive fast-path writes; None if it was not compiled.
         self.kernel: Any = None
         if fastpath.compiled is not None:

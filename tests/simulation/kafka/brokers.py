@@ -186,7 +186,7 @@ class SimBrokers:
         self._publish_leader(number)
         partition.end_offset_known_from_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
         if partition.uncommitted:
-            self._commit_at(partition.end_offset_known_from_s, partition)
+            self._schedule_commit(partition.end_offset_known_from_s, partition)
         if rng.random() < self.faults.forgets_rate:
             partition.lose_producer_state()
 
@@ -292,11 +292,11 @@ class SimBrokers:
         delay_s = delays.uniform(0.0, faults.replicas_late_max_s) if is_late else 0.0
         partition.replicated_s = max(partition.replicated_s, now_s + delay_s)
         if partition.replicated_s > now_s:
-            self._commit_at(partition.replicated_s, partition)
+            self._schedule_commit(partition.replicated_s, partition)
         else:
             partition.commit(partition.end)
 
-    def _commit_at(self, when_s: float, partition: SimPartition) -> None:
+    def _schedule_commit(self, when_s: float, partition: SimPartition) -> None:
         """Commit the present records of a partition at a time, unless another leader is elected before."""
         end, leader_epoch = partition.end, partition.leader_epoch
 

@@ -115,7 +115,7 @@ class KafkaPlan(SimulationPlan):
         )
 
     @property
-    def latest_effect_without_faults_s(self) -> float:
+    def latest_effect_of_request_without_faults_s(self) -> float:
         """The seconds after which a request cannot take effect any more if no fault is active."""
         limits = self.log_limits
         late_s = self.broker_faults.late_max_s + self.broker_faults.replicas_late_max_s
@@ -137,7 +137,7 @@ class KafkaPlan(SimulationPlan):
         A process may be paused before it receives the request, in its queue, and during the append.
         """
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
-        return self.latest_effect_without_faults_s + 3 * self._coordinators_on_path * paused_s
+        return self.latest_effect_of_request_without_faults_s + 3 * self._coordinators_on_path * paused_s
 
     def without_faults(self) -> "KafkaPlan":
         """Return the plan without faults."""

@@ -104,7 +104,7 @@ class KafkaSimulator(Simulation):
             peer.close()
 
     async def _check_state_when_idle(self) -> None:
-        """Compare memory with the logs, while clients send all requests to the owners."""
+        """As in the base class, and until then clients send every request to the owner of the shard."""
         rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
         await super()._check_state_when_idle()
         self._clients.misrouted_rate = rate

@@ -5,7 +5,7 @@ from random import Random
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
-from tests.kafka_in_memory.share_groups import AnyShareGroups, DeleteState
+from tests.kafka_in_memory.share_groups import DeleteState, ShareGroupsWithoutCreation
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.connections import BrokerNetwork
 from tests.simulation.kafka.log_truncation import LogTruncations
@@ -46,7 +46,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         )
         # The function that deletes the state of a topic as a broker does. The simulator sets it.
         self.delete_state: DeleteState
-        self.share_groups = AnyShareGroups(lambda group, topic: self.delete_state(group, topic))
+        self.share_groups = ShareGroupsWithoutCreation(lambda group, topic: self.delete_state(group, topic))
         self.kafka = BrokerNetwork(
             self.brokers,
             plan.log_limits.request_timeout_s,

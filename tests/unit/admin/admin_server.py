@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import httpx
 from fastapi import FastAPI
 
-from coordinator.cluster.topics import AllTopics
+from coordinator.cluster.topics import EveryTopicExists
 from coordinator.config import Config, HostPort
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.memory import MemoryLog
@@ -168,7 +168,7 @@ async def run_admin(
     runtime = Runtime(
         log=log,
         clock=SystemClock(),
-        topics=AllTopics(),
+        topics=EveryTopicExists(),
         metrics=metrics,
         policy=SnapshotPolicy(),
         limits=RuntimeLimits(),

@@ -182,7 +182,7 @@ async def test_omitted_share_partition_is_not_a_difference() -> None:
     logs.append_records(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
     options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
     report = await logs.migrate(options, target=MissingTopicTarget(logs))
-    assert report.plan.keys_with(MigrationAction.OMIT) == [make_key(4)]
+    assert report.plan.keys_with_action(MigrationAction.OMIT) == [make_key(4)]
     assert report.different == []
 
 

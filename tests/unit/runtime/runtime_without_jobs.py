@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordinator.cluster.topics import AllTopics
+from coordinator.cluster.topics import EveryTopicExists
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import SystemClock
@@ -16,7 +16,7 @@ def make_runtime(log: StateLog, state_partitions: int, **settings: Any) -> Runti
     """Return a runtime whose periodic jobs do not run during a test, unless `settings` says so."""
     defaults = {
         "clock": SystemClock(),
-        "topics": AllTopics(),
+        "topics": EveryTopicExists(),
         "metrics": Metrics(),
         "policy": SnapshotPolicy(),
         "limits": RuntimeLimits(),

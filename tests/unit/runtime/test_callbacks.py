@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.client.rpcs import INITIALIZE, READ, WRITE
-from coordinator.cluster.topics import AllTopics
+from coordinator.cluster.topics import EveryTopicExists
 from coordinator.config import HostPort
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.serve.runtime import Operation, RuntimeLimits
@@ -205,13 +205,13 @@ async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pyt
     async with run_driver() as driver:
         driver.log.blocking = False
 
-        def raise_error(self: AllTopics, topic_id: bytes, partition: int) -> bool:
+        def raise_error(self: EveryTopicExists, topic_id: bytes, partition: int) -> bool:
             if partition == 1:
                 raise InjectedError
             return True
 
         with monkeypatch.context() as patch:
-            patch.setattr(AllTopics, "contains", raise_error)
+            patch.setattr(EveryTopicExists, "contains", raise_error)
             results = await driver.send_request(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
         assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
         await check_recovery(driver)
