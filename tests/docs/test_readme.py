@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,10 +36,9 @@ NOT_RUN = {
 OWN_CLUSTER = "localhost:9092"
 
 # The workflow ci.yml limits the elapsed time on an idle machine to 40 s. Here, other tests run at the same
-# time and machines differ in speed, so the limit is a multiple of that of `time_reference_loop`.
-# Measured on an idle machine: 77 s, with 0.8 s for the loop.
+# time, and the speed of a virtual processor varies by a factor of two: 50 to 85 s were measured.
 READY_S = 400
-REFERENCE_LOOPS = 160
+PROCESSOR_S = 160
 MEGABYTES = 150
 C_MEGABYTES = 10
 
@@ -146,14 +144,6 @@ def children_processor_s(pid: int) -> float:
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
-def time_reference_loop() -> float:
-    """Return the processor seconds of a fixed loop, a measure of the machine's present speed."""
-    begin, total = time.process_time(), 0
-    for number in range(5_000_000):
-        total += number * number
-    return time.process_time() - begin
-
-
 def check_installation(clone: Path) -> None:
     """The environment has the pinned dependencies of the serve image, and below 150 MB with its caches."""
     (packages,) = clone.glob(".venv/lib/python*/site-packages")
@@ -236,7 +226,7 @@ def test_commands_of_readme_succeed_in_order(reader: ReadmeUser) -> None:
         if command.startswith("make observe "):
             with reader.running_server(command) as pid:
                 check_observer(reader)
-                assert 0 < children_processor_s(pid) < REFERENCE_LOOPS * time_reference_loop()
+                assert 0 < children_processor_s(pid) < PROCESSOR_S
             check_installation(reader.clone)
         elif command == "make run":
             with reader.running_server(command):
