@@ -353,10 +353,7 @@ class Journal(UnsharedLog):
 
     @contextmanager
     def files_for_reading(self) -> Iterator[JournalFiles]:
-        """Yield the segments and their valid ends, for a reader in another process.
-
-        No segment is removed within the block.
-        """
+        """Yield the segments with their valid ends. No segment is removed within the block."""
         with self._segments.segments_for_reading() as ends:
             yield JournalFiles(self._folder, tuple(ends), layout.first_position(self._state_partitions))
 
