@@ -198,5 +198,6 @@ def _make_config(values: Mapping[str, _SettingValue]) -> Config:
         # Some settings are inconsistent. The setting that the error names may be unset, and thus have its
         # default, or be missing.
         origin = values[error.setting].origin if error.setting in values else "default"
-        suffix = f" ({origin})" if error.value != "" else ""
-        raise ConfigError(error.setting, error.value, error.allowed + suffix) from None
+        is_missing = error.value == "" and error.setting not in values
+        allowed = error.allowed if is_missing else f"{error.allowed} ({origin})"
+        raise ConfigError(error.setting, error.value, allowed) from None

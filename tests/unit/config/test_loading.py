@@ -111,6 +111,13 @@ def test_invalid_value_error_names_setting_value_and_allowed_values(
     assert f"(flag --set {flag})" in str(error)
 
 
+def test_missing_setting_error_names_an_origin_only_if_an_empty_value_was_given() -> None:
+    missing = "bootstrap.servers is missing: it must be HOST:PORT of at least one broker of the cluster"
+    assert str(config_error(flags={"log": "kafka"})) == missing
+    empty = config_error(flags={"log": "kafka", "bootstrap.servers": ""})
+    assert str(empty) == f"{missing} (flag --set bootstrap.servers)"
+
+
 @pytest.mark.parametrize(
     ("given", "nearest"),
     [
