@@ -9,8 +9,9 @@ mode, and per small message the same.
 import asyncio
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from coordinator.serve.relay.streams import PlainStream, Stream
 
@@ -40,7 +41,7 @@ def forward_bytes(
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
         return _SocketForwarding(source.socket, target.socket, count_to_forward, first, on_all_sent)
-    return _StreamForwarding(source, target, count_to_forward, first, on_all_sent)
+    return _StreamForwarding(_forward_stream(source, target, count_to_forward, first, on_all_sent))
 
 
 class _SocketForwarding:
@@ -172,40 +173,31 @@ class _SocketForwarding:
 class _StreamForwarding:
     """Forwarding between two streams of which at least one uses TLS."""
 
-    def __init__(
-        self,
-        source: Stream,
-        target: Stream,
-        count_to_forward: CountBytesToForward,
-        first: bytes,
-        on_all_sent: Callable[[], None] | None,
-    ) -> None:
-        self.finished: asyncio.Future[None] = asyncio.ensure_future(
-            self._forward_stream(source, target, count_to_forward, first, on_all_sent)
-        )
+    def __init__(self, forwarding: Coroutine[Any, Any, None]) -> None:
+        self.finished: asyncio.Future[None] = asyncio.ensure_future(forwarding)
 
     def close(self) -> None:
         if not self.finished.cancel() and not self.finished.cancelled():
             self.finished.exception()
 
-    async def _forward_stream(
-        self,
-        source: Stream,
-        target: Stream,
-        count_to_forward: CountBytesToForward,
-        first: bytes,
-        on_all_sent: Callable[[], None] | None,
-    ) -> None:
-        data = first or await source.receive()
-        while data:
-            count = count_to_forward(data)
-            if count:
-                await target.send(data[:count])
-            if on_all_sent is not None:
-                on_all_sent()
-            if count < len(data):
-                return
-            data = await source.receive()
+
+async def _forward_stream(
+    source: Stream,
+    target: Stream,
+    count_to_forward: CountBytesToForward,
+    first: bytes,
+    on_all_sent: Callable[[], None] | None,
+) -> None:
+    data = first or await source.receive()
+    while data:
+        count = count_to_forward(data)
+        if count:
+            await target.send(data[:count])
+        if on_all_sent is not None:
+            on_all_sent()
+        if count < len(data):
+            return
+        data = await source.receive()
 
 
 async def forward_both_ways(
@@ -214,9 +206,9 @@ async def forward_both_ways(
     """Forward bytes in both directions until both are closed. Raises OSError if a connection breaks.
 
     `count_bytes` is called for each chunk, with the number of bytes from first to second and the number from
-    second to first; one of them is 0. When one direction
-    is closed, the other direction continues for at most `half_closed_s`. With TLS, the other direction ends
-    at once, because a TLS connection is closed in both directions.
+    second to first; one of them is 0. When one direction is closed, the other direction continues for at most
+    `half_closed_s`. With TLS, the other direction ends at once, because a TLS connection is closed in both
+    directions.
     """
 
     def count_sent(data: Bytes) -> int:
