@@ -82,7 +82,7 @@ def rows_to_check(decoded: DecodedRecords) -> StateRows:
     return rows
 
 
-def make_no_rows_to_check() -> StateRows:
+def make_empty_rows_to_check() -> StateRows:
     """Return an empty `StateRows` with the columns of `rows_to_check`."""
     return empty_rows((*NUMBERS, *_COLUMNS))
 

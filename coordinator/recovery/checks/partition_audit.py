@@ -16,7 +16,7 @@ from coordinator.recovery.checks.findings import (
     findings_row,
     without_gaps_inside_damage,
 )
-from coordinator.recovery.checks.histories import HistoryCheck, make_no_rows_to_check, rows_to_check
+from coordinator.recovery.checks.histories import HistoryCheck, make_empty_rows_to_check, rows_to_check
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import check_delivery_complete_counts
 from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
@@ -55,7 +55,7 @@ class PartitionAudit:
         start = settings.starts.get(number)
         self._writers = WriterSequence(self._found, settings.limits, start)
         self._history = HistoryCheck(scan.names, settings.limits, start or 0, self._found)
-        self._fold = StateFold(scan, make_no_rows_to_check(), rows_to_check, self._history.check)
+        self._fold = StateFold(scan, make_empty_rows_to_check(), rows_to_check, self._history.check)
 
     def process(self, scanned: ScannedRecords) -> None:
         """Process the next records."""

@@ -195,7 +195,8 @@ def _make_route(address: HostPort, node_id: int) -> CoordinatorRoute | None:
 
 
 def _assign_node_ids(assignment: Assignment, node_id_first: int) -> dict[str, int]:
-    """Return the first node id of each address.\n
+    """Return the first node id of each address.
+
     A hash of the address selects one of the ranges of ids; if it is taken, the next free range is used.
     """
     slots = (INT32_MAX - node_id_first) // NODE_IDS_PER_REPLICA

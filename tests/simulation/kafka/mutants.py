@@ -166,13 +166,13 @@ def ignores_truncation_of_the_log(patch: Patch) -> None:
 
     The offset shows that an unclean leader election has lost acknowledged records.
     """
-    explain_unexpected_offset = Appender._fail_unexpected_offset
+    fail_unexpected_offset = Appender._fail_unexpected_offset
 
     async def _fail_unexpected_offset(self: Any, append: Any, expected: int, found: int) -> None:
         if found < expected:
             self._call_done(append, None)
         else:
-            await explain_unexpected_offset(self, append, expected, found)
+            await fail_unexpected_offset(self, append, expected, found)
 
     patch.setattr(Appender, "_fail_unexpected_offset", _fail_unexpected_offset)
 
