@@ -266,14 +266,14 @@ def _decode_records(
     records: list[LogRecord] = []
     new_tuple = tuple.__new__
     for _ in range(count):
-        size_bytes, at = _read_varint(data, at)
+        size_bytes, at = read_varint(data, at)
         record_end = at + size_bytes
         if size_bytes < 0 or record_end > end:
             raise DecodeError(f"a record of {size_bytes} bytes extends beyond its batch")
         at += 1
         timestamp_ms = base_ms
         if data[at]:
-            timestamp_delta, at = _read_varint(data, at)
+            timestamp_delta, at = read_varint(data, at)
             timestamp_ms += timestamp_delta
         else:
             at += 1
@@ -282,7 +282,7 @@ def _decode_records(
             log_offset = base_offset + ((byte >> 1) ^ -(byte & 1))
             at += 1
         else:
-            offset_delta, at = _read_varint(data, at)
+            offset_delta, at = read_varint(data, at)
             log_offset = base_offset + offset_delta
         byte = data[at]
         key: bytes | None
@@ -308,7 +308,7 @@ def _decode_records(
     return records
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Read a zig-zag varint of at most ten bytes; return the value and the position after it."""
     byte = data[at]
     if byte < 0x80:
@@ -332,7 +332,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     """Read a length and that many bytes; length -1 means null."""
-    length, at = _read_varint(data, at)
+    length, at = read_varint(data, at)
     if length < 0:
         if length != -1:
             raise DecodeError(f"a field has length {length}")
@@ -341,7 +341,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, at = _read_varint(data, at)
+    count, at = read_varint(data, at)
     if not 0 <= count <= end - at:
         raise DecodeError(f"a record claims {count} headers")
     headers: list[tuple[str, bytes | None]] = []

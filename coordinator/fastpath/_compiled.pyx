@@ -10,6 +10,7 @@ tests/unit/log/test_committer.py checks this:
     Replay                 GeneralReplay in coordinator.serve.runtime.replay
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
+    record_starts          parse.find_record_starts in coordinator.recovery
     Commits                ThreadCommitter in coordinator.log.journal.committer
 """
 

@@ -5,12 +5,14 @@ fields are read from all records at once.  Invalid batches are passed to `decode
 describes the error.
 """
 
+from array import array
 from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
+from coordinator.fastpath import compiled
 from coordinator.log.claims import OWNER_EPOCH_HEADER, read_owner_epoch
 from coordinator.recovery.records import (
     NO_INTS,
@@ -24,7 +26,14 @@ from coordinator.recovery.records import (
 )
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
-from protocol.record_batch import HEADER_BYTES, MAGIC, batch_size_at, decode_batches, decompress
+from protocol.record_batch import (
+    HEADER_BYTES,
+    MAGIC,
+    batch_size_at,
+    decode_batches,
+    decompress,
+    read_varint,
+)
 
 _CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
@@ -72,7 +81,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
         data, begin, end = _decompress_batches(data, head, begin, end, compressed, first_byte)
     try:
         records = _read_records(state_partition, data, at, begin, end, count, head)
-    except (IndexError, ValueError):
+    except (DecodeError, IndexError, ValueError):
         records = None
     if records is None:
         for _ in decode_batches(bytes(memoryview(buffer)[:used_bytes])):
@@ -164,9 +173,12 @@ def _read_records(
     state_partition: int, data: Bytes, at: Ints, begin: Ints, end: Ints, count: Ints, head: BatchHeaders
 ) -> Records | None:
     """Read all records at once; return None if any of them has an unusual layout. May raise IndexError."""
-    starts = _record_starts(data.tobytes(), begin.tolist(), end.tolist(), count.tolist())
-    if starts is None:
+    if ((count < 0) | (count > end - begin)).any():
         return None
+    found = _record_starts(data.tobytes(), begin.tolist(), end.tolist(), count.tolist())
+    if found is None:
+        return None
+    starts = np.frombuffer(found, np.int64)
     batch = np.repeat(np.arange(len(count)), count)
     size, cursor = _read_varints(data, starts)
     record_end = cursor + size
@@ -199,36 +211,26 @@ def _read_records(
     )
 
 
-def _record_starts(data: bytes, begins: list[int], ends: list[int], counts: list[int]) -> Ints | None:
-    """Return the positions of all records; None if the records of a batch do not fill it exactly.
+def find_record_starts(data: bytes, begins: list[int], ends: list[int], counts: list[int]) -> bytes | None:
+    """Return the positions of records as native 64-bit integers.
 
-    This loop takes most of the time of parsing, so lengths of one and two bytes are decoded inline.
+    `counts[i]` records are between `begins[i]` and `ends[i]`. Returns None if they do not fill this space
+    exactly. This loop took most of the time of parsing, so it also exists as a compiled function.
     """
-    starts: list[int] = []
-    append = starts.append
+    starts = array("q")
     for at, end, count in zip(begins, ends, counts, strict=True):
-        if not 0 <= count <= end - at:
-            return None
         for _ in range(count):
-            append(at)
-            byte = data[at]
-            if byte < 0x80:
-                at += 1 + (byte >> 1)
-                continue
-            following = data[at + 1]
-            if following < 0x80:
-                at += 2 + ((byte & 0x7F | following << 7) >> 1)
-                continue
-            value, shift, size = byte & 0x7F, 7, 1
-            while byte & 0x80 and size < _VARINT_BYTES_MAX:
-                byte = data[at + size]
-                value |= (byte & 0x7F) << shift
-                shift += 7
-                size += 1
-            at += size + (value >> 1)
+            starts.append(at)
+            size, at = read_varint(data, at)
+            at += size
+            if size < 0 or at > end:
+                return None
         if at != end:
             return None
-    return np.array(starts, np.int64)
+    return starts.tobytes()
+
+
+_record_starts = find_record_starts if compiled is None else compiled.record_starts
 
 
 def _read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:

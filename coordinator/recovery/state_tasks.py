@@ -55,7 +55,9 @@ class PartitionStates:
 
         The keys in damaged records may be wrong, so they are used only if there is a state for every key.
         """
-        known = {row_identity(row) for row in self.rows(STATES_ORDER) if self.damages}
+        if not self.damages:
+            return []
+        known = {row_identity(row) for row in self.rows(STATES_ORDER)}
         return [
             (each, each.share_partitions if known.issuperset(each.share_partitions) else ())
             for each in self.damages

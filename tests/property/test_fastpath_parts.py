@@ -1,5 +1,6 @@
 """Compare parts of the compiled module with their Python equivalents: batches and records."""
 
+from itertools import accumulate
 from time import process_time
 from typing import Any
 
@@ -7,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.recovery.parse import find_record_starts
+from coordinator.recovery.records import PADDING_BYTES
 from coordinator.shard import combine
 from coordinator.shard.batches import merge_batches
 from protocol import record_batch
+from protocol.errors import DecodeError
+from protocol.record_batch import HEADER_BYTES
 from protocol.state_batches import StateBatch, pack
 from tests.property.test_batches import ascending, batches, start_offsets
 
@@ -91,3 +96,28 @@ def test_record_batch_over_the_length_limit_is_refused() -> None:
     value = bytes(1 << 30)
     with pytest.raises(OverflowError, match="31 bits"):
         compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
+
+
+@given(
+    st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=3),
+    st.integers(-1, 1),
+)
+def test_compiled_record_starts_equal_those_of_python(
+    written: list[Any], changes: list[tuple[int, int]], more_records: int
+) -> None:
+    encoded = [record_batch.encode_batch(0, 0, batch) for batch in written]
+    ends = list(accumulate(map(len, encoded)))
+    begins = [end - len(batch) + HEADER_BYTES for end, batch in zip(ends, encoded, strict=True)]
+    counts = [len(batch) + more_records for batch in written]
+    data = bytearray(b"".join(encoded) + bytes(PADDING_BYTES))
+    for place, value in changes:
+        data[place % ends[-1]] = value
+    places = (begins, ends, counts)
+    try:
+        expected = find_record_starts(bytes(data), *places)
+    except DecodeError:
+        expected = None
+    assert compiled.record_starts(bytes(data), *places) == expected
+    if not changes:
+        assert (expected is None) == (more_records != 0)
