@@ -386,28 +386,3 @@ cdef const uint8_t *_batches(
         complete_count[0] = get32(at + 3)
         return begin
     return NULL
-
-
-def record_starts(bytes data, list begins, list ends, list counts):
-    """Return the positions of records as native 64-bit integers; see `coordinator.recovery.parse`.
-
-    `counts[i]` records are between `begins[i]` and `ends[i]`. Returns None if they do not fill this space exactly.
-    """
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
-    cdef Py_ssize_t at, end, count
-    cdef int64_t size = 0
-    cdef int used
-    cdef bytes starts = PyBytes_FromStringAndSize(NULL, sum(counts) * sizeof(int64_t))
-    cdef int64_t *start = <int64_t *> PyBytes_AS_STRING(starts)
-    for place in range(len(begins)):
-        at, end, count = begins[place], ends[place], counts[place]
-        for _ in range(count):
-            used = _varint(begin + at, begin + end, &size)
-            if not used or not 0 <= size <= end - at - used:
-                return None
-            start[0] = at
-            start += 1
-            at += used + size
-        if at != end:
-            return None
-    return starts

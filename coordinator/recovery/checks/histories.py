@@ -144,8 +144,7 @@ class HistoryCheck:
         self._count_runs()
         self._check_adjacent_records()
         self._check_runs()
-        self._check_snapshots()
-        return self._fold_to_states()
+        return self._fold_to_states(self._check_snapshots())
 
     def check_end(self, rows: StateRows) -> None:
         """Check the states after the last record: K1 and K9."""
@@ -258,8 +257,11 @@ class HistoryCheck:
     def _flag_long_runs(self, wrong: Bools, updates: Ints, at: Ints, ms: Ints) -> None:
         self._flag("K9", _W, wrong, lambda row: f"{updates[row]} updates without a snapshot", at, ms)
 
-    def _check_snapshots(self) -> None:
-        """Check the snapshots whose last reset before them is a snapshot: K3, K5, K7, K8, K13."""
+    def _check_snapshots(self) -> Ints:
+        """Check the snapshots whose last reset before them is a snapshot: K3, K5, K7, K13.
+
+        Return the rows of those that must contain the state before them (K8).
+        """
         rows, before = self._rows, self._before
         base = self._previous_row(self._reset | ~self._record)
         snapshot = self._reset & self._has_before & (rows["kind"] == SNAPSHOT)
@@ -288,20 +290,16 @@ class HistoryCheck:
                 "start offset stays"
             ),
         )
-        if goes_on.any():
-            self._check_lost_progress(np.flatnonzero(goes_on))
+        return np.flatnonzero(goes_on)
 
-    def _check_lost_progress(self, ends: Ints) -> None:
-        """Check K8: compare each snapshot in the rows `ends` with the state before it."""
+    def _check_lost_progress(self, before: StateRows, ends: Ints) -> None:
+        """Check K8: compare the snapshots in the rows `ends` with the states before them."""
         rows = self._rows
-        generation = np.cumsum((rows["effect"] != CONTINUES) | ~self._has_before)
-        wanted = np.zeros(int(generation[-1]) + 1, np.bool_)
-        wanted[generation[ends - 1]] = True
-        members = wanted[generation]
-        prior = fold(rows.take(members), generation[members])
+        if not len(ends):
+            return
         snapshots = rows.take(ends)
         floor = batch_floors(snapshots["start_offset"])
-        known_batches = remove_offsets_below(prior.batches, floor[prior.batches.row])
+        known_batches = remove_offsets_below(before.batches, floor[before.batches.row])
         known, held, union = (
             packed_batches_by_row(batches, len(ends))
             for batches in (
@@ -312,16 +310,19 @@ class HistoryCheck:
         )
         is_cold = (rows["is_cold"][ends] != 0).tolist()
         evidence: dict[int, str] = {}
-        for row, before, after, both, cold in zip(ends.tolist(), known, held, union, is_cold, strict=True):
+        for row, earlier, after, both, cold in zip(ends.tolist(), known, held, union, is_cold, strict=True):
             if both != after:
                 evidence[row] = f"{_first_missing_batch(both, after)} was known before it"
-            elif cold and before != after:
-                missing = _first_missing_batch(after, before)
+            elif cold and earlier != after:
+                missing = _first_missing_batch(after, earlier)
                 evidence[row] = f"{missing} is in it, but it should only renew what was known"
         self._flag("K8", _C, np.array(list(evidence), np.int64), evidence.__getitem__)
 
-    def _fold_to_states(self) -> StateRows:
-        """Return one row for each share-partition, with the values that later checks need."""
+    def _fold_to_states(self, ends: Ints) -> StateRows:
+        """Return one row for each share-partition, with the values that later checks need.
+
+        Also check K8 for the snapshots in the rows `ends`.
+        """
         rows = self._rows
         deleted = self._latest_row((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)
         own = (deleted >= 0) & self._record[deleted]
@@ -337,7 +338,12 @@ class HistoryCheck:
             "first_ms": rows["first_ms"][first],
             "deleted_at": np.where(own, self._offset[deleted], self._value_at("deleted_at", deleted)),
         }
-        folded = fold(rows)
+        # The effect of each snapshot, tombstone or first row with the updates after it.
+        begins = (rows["effect"] != CONTINUES) | ~self._has_before
+        of_row = np.cumsum(begins) - 1
+        effects = fold(rows, of_row)
+        self._check_lost_progress(effects.take(of_row[ends - 1]), ends)
+        folded = fold(effects)
         folded.numbers["is_record"] = np.zeros(len(folded), np.int64)
         return folded
 
