@@ -32,6 +32,9 @@ RUNTIME_DEPENDENCIES := $(VENV)/.runtime-dependencies-installed
 COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
+# The tests start hundreds of Python processes; without stored bytecode, each compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-history scan-dependencies format docs lock release release-images clean
 
