@@ -132,7 +132,7 @@ SANITIZED_TESTS := tests/fuzz tests/property/test_fastpath.py tests/property/tes
 	tests/unit/log/test_committer.py tests/unit/server/test_server.py
 sanitize: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.instrumented $(BIN)/python -m pytest -q -p tests.fuzz.instrumented --timeout 300 \
-		--hypothesis-profile quick -m "not slow" $(SANITIZED_TESTS) $(ARGS)
+		-m "not slow" $(SANITIZED_TESTS) $(ARGS)
 
 # A coverage-guided fuzzer on each decoder, with the same modules, after a check that it finds a planted defect in each.
 fuzz: $(INSTALLED)

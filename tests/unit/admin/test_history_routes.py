@@ -115,6 +115,7 @@ async def wait_until_history_process_ended(coordinator: AdminTestClient) -> None
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_one_process_reads_all_histories_and_is_replaced_after_it_dies() -> None:
     async with run_admin(RECORDS) as coordinator:
         found = await read_history(coordinator)
