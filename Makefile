@@ -32,6 +32,9 @@ RUNTIME_DEPENDENCIES := $(VENV)/.runtime-dependencies-installed
 COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
+# The tests start hundreds of Python processes; without stored bytecode, each compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-history scan-dependencies format docs lock release release-images clean
 
@@ -129,7 +132,7 @@ SANITIZED_TESTS := tests/fuzz tests/property/test_fastpath.py tests/property/tes
 	tests/unit/log/test_committer.py tests/unit/server/test_server.py
 sanitize: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.instrumented $(BIN)/python -m pytest -q -p tests.fuzz.instrumented --timeout 300 \
-		--hypothesis-profile quick -m "not slow" $(SANITIZED_TESTS) $(ARGS)
+		-m "not slow" $(SANITIZED_TESTS) $(ARGS)
 
 # A coverage-guided fuzzer on each decoder, with the same modules, after a check that it finds a planted defect in each.
 fuzz: $(INSTALLED)

@@ -13,8 +13,8 @@ import coordinator  # noqa: F401
 # Disable Hypothesis deadlines, because a slow example on a busy machine is not a defect.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
-# `make check` uses fewer examples in tests that do not set a number of examples.
-settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=25)
+# `make check` uses fewer examples.
+settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
 
 
 _HERE = Path(__file__).parent

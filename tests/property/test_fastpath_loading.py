@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.serve.runtime.replay import GeneralReplay, replay_record
@@ -25,6 +25,7 @@ from protocol.record_batch import HEADER_BYTES, encode_batch
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
+from tests.property.example_settings import example_settings
 
 compiled = pytest.importorskip(
     "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
@@ -149,7 +150,7 @@ def shard_contents(shard: Shard) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@example_settings(300)
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
     generator = LogGenerator(seed)
@@ -165,7 +166,7 @@ def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
     assert shard_contents(own) == shard_contents(general)
 
 
-@settings(max_examples=300, deadline=None)
+@example_settings(300)
 @given(st.integers(0, 2**32), st.data())
 def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject) -> None:
     batch, _ = LogGenerator(seed).draw_batch(0)

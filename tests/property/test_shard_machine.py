@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from coordinator.shard import SnapshotPolicy
 from tests.builders import KEY
+from tests.property.example_settings import example_settings
 from tests.property.modelled_shard import ModelledShard
 
 KEYS = [KEY, KEY._replace(partition=1), KEY._replace(group_id="other:group")]
@@ -83,4 +83,4 @@ class ShardModelComparison(RuleBasedStateMachine):
 
 
 TestShardEqualsModel = ShardModelComparison.TestCase
-TestShardEqualsModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestShardEqualsModel.settings = example_settings(150, stateful_step_count=40)

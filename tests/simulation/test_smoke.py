@@ -13,12 +13,19 @@ import pytest
 
 from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX, draw_plan
 from tests.simulation.run_seeds import KINDS, check_seed, check_seeds
-from tests.simulation.seeds import FIXED, NEW_SEEDS
+from tests.simulation.seeds import FIXED, NEW_SEEDS, QUICK
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in KINDS for seed in FIXED[kind]])
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(kind, seed, marks=[] if seed in QUICK[kind] else pytest.mark.slow)
+        for kind in KINDS
+        for seed in FIXED[kind]
+    ],
+)
 def test_fixed_seed_has_no_violation(kind: str, seed: int) -> None:
     assert check_seed(kind, None, seed) is None
 

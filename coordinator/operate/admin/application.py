@@ -58,23 +58,26 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
         # FastAPI's documentation pages load scripts from the internet; /openapi.json has the same content.
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
     )
-    app.include_router(probe_routes(view))
     # Only for the OpenAPI document: AccessMiddleware authenticates all requests.
     bearer = HTTPBearer(
         scheme_name="bearerToken", description="A token of http.token.file.", auto_error=False
     )
     login = [Security(bearer)] if view.config.http_requires_login else []
-    app.include_router(health_routes(view), dependencies=login, responses=_REFUSALS)
-    api = [state_routes(view), history_routes(view), expiry_routes(view), signal_routes(view)]
-    if not view.is_observer:
-        api.insert(1, hand_over_routes(view))
-    for routes in api:
-        app.include_router(
-            routes, dependencies=[*login, Depends(_refuse_unknown_parameters)], responses=_API_ERRORS
-        )
-    app.include_router(page_routes())
+    public: dict[str, Any] = {"generate_unique_id_function": _operation_id}
+    api = public | {"dependencies": [*login, Depends(_refuse_unknown_parameters)], "responses": _API_ERRORS}
+    routers = [
+        probe_routes(view, **public),
+        health_routes(view, **public, dependencies=login, responses=_REFUSALS),
+        state_routes(view, **api),
+        *([] if view.is_observer else [hand_over_routes(view, **api)]),
+        history_routes(view, **api),
+        expiry_routes(view, **api),
+        signal_routes(view, **api),
+        page_routes(),
+    ]
+    # include_router would analyze the parameters of each route a second time, at the first request.
+    app.router.routes += [route for router in routers for route in router.routes]
     _add_error_responses(app, view.metrics)
     app.add_middleware(AccessMiddleware, access=access, refused=view.metrics.http_refused)
     return app

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
@@ -100,9 +100,9 @@ class ExpiryRound(BaseModel):
     outcome: str
 
 
-def expiry_routes(view: CoordinatorView) -> APIRouter:
+def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the routes of expiry."""
-    routes = APIRouter(tags=["expiry"])
+    routes = APIRouter(tags=["expiry"], **options)
 
     @routes.get("/api/v1/expiry")
     async def list_abandoned_state(

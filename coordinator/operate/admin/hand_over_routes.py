@@ -1,6 +1,7 @@
 """The route that hands a shard over to another coordinator of the group."""
 
 import asyncio
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, Field
@@ -37,9 +38,9 @@ class HandOverResponse(BaseModel):
     outcome: str
 
 
-def hand_over_routes(view: CoordinatorView) -> APIRouter:
+def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the route of hand-overs."""
-    routes = APIRouter(tags=["writes"])
+    routes = APIRouter(tags=["writes"], **options)
 
     @routes.post("/api/v1/hand-overs")
     async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:

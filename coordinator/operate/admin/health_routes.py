@@ -8,6 +8,7 @@ import asyncio
 import gzip
 from collections import Counter
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import choose_encoder, gzip_accepted
@@ -47,10 +48,10 @@ def make_summary(view: CoordinatorView) -> Summary:
     )
 
 
-def probe_routes(view: CoordinatorView) -> APIRouter:
+def probe_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the routes of the probes."""
     runtime = view.runtime
-    routes = APIRouter(tags=["health"])
+    routes = APIRouter(tags=["health"], **options)
     started = False
 
     @routes.get("/livez")
@@ -78,10 +79,10 @@ def probe_routes(view: CoordinatorView) -> APIRouter:
     return routes
 
 
-def health_routes(view: CoordinatorView) -> APIRouter:
+def health_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the routes of the summary and of the metrics."""
     runtime, metrics, config = view.runtime, view.metrics, view.config
-    routes = APIRouter(tags=["health"])
+    routes = APIRouter(tags=["health"], **options)
 
     @routes.get("/healthz", responses={503: {"model": Summary}})
     async def healthz(response: Response) -> Summary:

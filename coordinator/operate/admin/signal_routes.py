@@ -1,7 +1,7 @@
 """Routes of share-group signals: all groups by severity, one group (for a KEDA scaler), and the events."""
 
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -64,9 +64,9 @@ class EventsAnswer(BaseModel):
     items: list[SignalEvent]
 
 
-def signal_routes(view: CoordinatorView) -> APIRouter:
+def signal_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the routes; without a monitor, the lists are empty."""
-    routes = APIRouter(tags=["signals"])
+    routes = APIRouter(tags=["signals"], **options)
 
     @routes.get(SIGNALS_PATH)
     async def list_signals(

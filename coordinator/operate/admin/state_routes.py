@@ -1,7 +1,7 @@
 """API routes of shards, groups, share-partitions with their in-flight records, and delivery histories."""
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
@@ -69,9 +69,9 @@ class OwnedElsewhereError(HTTPException):
         self.owner = owner
 
 
-def state_routes(view: CoordinatorView) -> APIRouter:
+def state_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the routes that return state."""
-    routes = APIRouter(tags=["state"])
+    routes = APIRouter(tags=["state"], **options)
     turns = ListingLimiter()
     _add_shard_and_group_routes(routes, view, turns)
     _add_share_partition_routes(routes, view, turns)
@@ -253,9 +253,9 @@ async def _make_share_partitions(
 _WAITING_MAX = 4
 
 
-def history_routes(view: CoordinatorView) -> APIRouter:
+def history_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     """Create the route of delivery histories."""
-    routes = APIRouter(tags=["state"])
+    routes = APIRouter(tags=["state"], **options)
     limiter = ListingLimiter(_WAITING_MAX)
 
     @routes.get("/api/v1/delivery-history")

@@ -173,27 +173,19 @@ async def test_default_settings_allow_reads_and_refuse_writes() -> None:
         assert "http.writes=true" in answer.json()["message"]
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("127.0.0.1:9096", 200),
-        ("localhost:8080", 200),
-        ("coordinator.localhost", 200),
-        ("[::1]:9096", 200),
-        ("10.0.0.1", 200),
-        ("evil.example:9096", 403),
-        ("evil.example", 403),
-        ("localhost.evil.example:9096", 403),
-        ("127.0.0.1.evil.example", 403),
-    ],
-)
-async def test_unknown_host_header_is_refused_without_authentication(host: str, status: int) -> None:
-    async with run_admin() as coordinator:
-        assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == status
-        assert (await coordinator.get("/readyz", {"Host": host})).status_code == 200
-    for settings in ({"http_allowed_principals": "User:ANONYMOUS"}, {"http": HostPort("0.0.0.0", 9096)}):
+async def test_unknown_host_header_is_refused_without_authentication() -> None:
+    known = ["127.0.0.1:9096", "localhost:8080", "coordinator.localhost", "[::1]:9096", "10.0.0.1"]
+    unknown = ["evil.example:9096", "evil.example", "localhost.evil.example:9096", "127.0.0.1.evil.example"]
+    for settings, status in (
+        ({}, 403),
+        ({"http_allowed_principals": "User:ANONYMOUS"}, 200),
+        ({"http": HostPort("0.0.0.0", 9096)}, 200),
+    ):
         async with run_admin(**settings) as coordinator:  # type: ignore[arg-type]
-            assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == 200
+            for host in known + unknown:
+                answer = await coordinator.get("/api/v1/groups", {"Host": host})
+                assert answer.status_code == (200 if host in known else status), host
+                assert (await coordinator.get("/readyz", {"Host": host})).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ async def read_history(coordinator: AdminTestClient, more: str = "") -> dict[str
 async def test_history_of_record_shows_each_change_of_its_state() -> None:
     async with run_admin(RECORDS, TopicsInMemory({TOPIC_ID: "parcels"})) as coordinator:
         found = await read_history(coordinator, "&record_offset=4")
+        unknown = await coordinator.get(PATH.replace("partition=0", "partition=7"))
     shown = [(event["delivery_state"], event["delivery_count"], event["what"]) for event in found["events"]]
     assert shown == [
         (None, None, "done: the start offset is 5"),
@@ -57,6 +58,8 @@ async def test_history_of_record_shows_each_change_of_its_state() -> None:
     assert (found["topic"], found["record_offset"], found["records"]) == ("parcels", 4, 4)
     assert {event["time"] for event in found["events"]} == {"2023-11-14T22:13:20.123Z"}
     assert found["pruned"] is None
+    assert unknown.status_code == 404
+    assert "has no records of share-partition orders" in unknown.json()["message"]
 
 
 async def test_history_of_share_partition_is_read_in_pages() -> None:
@@ -67,6 +70,11 @@ async def test_history_of_share_partition_is_read_in_pages() -> None:
             page = await read_history(coordinator, f"&limit=3{before}")
             pages.append(page["events"])
             before = None if page["next"] is None else f"&before={page['next']}"
+        number = state_partition(KEY, SHARDS)
+        coordinator.log.prune(number, 1)
+        pruned = await read_history(coordinator)
+        coordinator.log._batches[number].append(b"\0" * 100)
+        undecodable = await coordinator.get(PATH)
     assert [len(events) for events in pages] == [3, 1]
     assert [event for events in pages for event in events] == whole["events"]
     assert [event["record"] for event in whole["events"]] == ["update", "update", "update", "snapshot"]
@@ -74,23 +82,14 @@ async def test_history_of_share_partition_is_read_in_pages() -> None:
     assert whole["events"][2]["what"] == (
         "leader epoch 1; 0-3 accepted at delivery 1; 4 released, to be delivered again at delivery 1"
     )
-
-
-async def test_history_shows_that_the_log_was_pruned() -> None:
-    async with run_admin(RECORDS) as coordinator:
-        number = state_partition(KEY, SHARDS)
-        coordinator.log.prune(number, 1)
-        found = await read_history(coordinator)
-    assert len(found["events"]) == 3
-    assert found["log_start_offset"] == 1
-    assert found["pruned"].startswith("records before log offset 1 were pruned; events before 2023-11-14T")
-
-
-async def test_history_of_share_partition_without_records_returns_404() -> None:
-    async with run_admin() as coordinator:
-        answer = await coordinator.get(PATH)
-    assert answer.status_code == 404
-    assert "has no records of share-partition orders" in answer.json()["message"]
+    assert len(pruned["events"]) == 3
+    assert pruned["log_start_offset"] == 1
+    assert pruned["pruned"].startswith("records before log offset 1 were pruned; events before 2023-11-14T")
+    assert undecodable.status_code == 503
+    assert (
+        "cannot be read: batch length 0 at byte 0 is shorter than a batch header"
+        in undecodable.json()["message"]
+    )
 
 
 async def test_other_requests_are_answered_while_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +115,7 @@ async def wait_until_history_process_ended(coordinator: AdminTestClient) -> None
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_one_process_reads_all_histories_and_is_replaced_after_it_dies() -> None:
     async with run_admin(RECORDS) as coordinator:
         found = await read_history(coordinator)
@@ -150,17 +150,6 @@ async def test_history_over_its_time_limit_returns_503(monkeypatch: pytest.Monke
     assert answer.status_code == 503
     assert (
         "takes longer than 25 s to read; use share-coordinator recovery explain" in answer.json()["message"]
-    )
-
-
-async def test_history_of_undecodable_log_returns_503() -> None:
-    async with run_admin(RECORDS) as coordinator:
-        number = state_partition(KEY, SHARDS)
-        coordinator.log._batches[number].append(b"\0" * 100)
-        answer = await coordinator.get(PATH)
-    assert answer.status_code == 503
-    assert (
-        "cannot be read: batch length 0 at byte 0 is shorter than a batch header" in answer.json()["message"]
     )
 
 

@@ -10,7 +10,7 @@ from coordinator.operate.admin import listing
 from coordinator.operate.admin.listing import SharePartitionOrder
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import get_json, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 LIST = "/api/v1/share-partitions"
@@ -33,9 +33,8 @@ def run_and_count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
         count += 1
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
+async def test_share_partitions_are_sorted_and_filtered_by_query() -> None:
+    cases = [
         ("", ["a0", "a1", "b0", "b5"]),
         ("descending=true", ["b5", "b0", "a1", "a0"]),
         ("sort=in-flight", ["b5", "a1", "a0", "b0"]),
@@ -47,31 +46,30 @@ def run_and_count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
         (f"group=a&topic={topic_id_text(TOPIC_ID)}&sort=in-flight&descending=true&limit=1&offset=1", ["a1"]),
         ("group=nobody", []),
         ("offset=9", []),
-    ],
-)
-async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, expected: list[str]) -> None:
-    page = await get_json(f"{LIST}?{query}", RECORDS)
-    assert [f"{item['group']}{item['partition']}" for item in page["items"]] == expected
-    assert page["missing_shards"] == []
+    ]
+    async with run_admin(RECORDS) as coordinator:
+        for query, expected in cases:
+            page = (await coordinator.get(f"{LIST}?{query}")).json()
+            assert [f"{item['group']}{item['partition']}" for item in page["items"]] == expected, query
+            assert page["missing_shards"] == []
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
+async def test_groups_are_filtered_and_sorted() -> None:
+    cases = [
         ("", ["Apes", "apples", "pears"]),
         ("descending=true", ["pears", "apples", "Apes"]),
         ("sort=share-partitions&descending=true", ["apples", "Apes", "pears"]),
         ("sort=state-batches&descending=true", ["pears", "Apes", "apples"]),
         ("contains=AP", ["Apes", "apples"]),
         ("contains=%25", []),
-    ],
-)
-async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -> None:
+    ]
     records = [make_snapshot("apples", partition=number) for number in range(2)]
     records += [make_snapshot("pears", batches=pack_batches((100, 100, 0, 1))), make_snapshot("Apes")]
-    page = await get_json(f"/api/v1/groups?{query}", records)
-    assert [item["group"] for item in page["items"]] == expected
-    assert page["total"] == len(expected)
+    async with run_admin(records) as coordinator:
+        for query, expected in cases:
+            page = (await coordinator.get(f"/api/v1/groups?{query}")).json()
+            assert [item["group"] for item in page["items"]] == expected, query
+            assert page["total"] == len(expected)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 999, 1000, 2500, 3499, 3500])
@@ -160,11 +158,9 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
         assert (await coordinator.get("/api/v1/groups")).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
-)
-async def test_cross_site_request_for_a_list_is_refused(site: str, status: int) -> None:
+async def test_cross_site_request_for_a_list_is_refused() -> None:
     async with run_admin(RECORDS) as coordinator:
-        answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})
-        assert answer.status_code == status
-        assert (await coordinator.get("/livez", headers={"Sec-Fetch-Site": site})).status_code == 200
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})
+            assert answer.status_code == status, site
+            assert (await coordinator.get("/livez", headers={"Sec-Fetch-Site": site})).status_code == 200

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.operate.expiry.rules import AbandonmentReason, ExpiryRules, ExpiryStatus
+from tests.property.example_settings import example_settings
 from tests.unit.expiry.group_model import (
     GAP_MINUTES,
     MINUTE_MS,
@@ -53,7 +54,7 @@ event_lists = st.lists(
 
 @pytest.mark.slow
 @given(event_lists, st.sets(st.integers(0, 50), max_size=5))
-@settings(max_examples=400, deadline=None)
+@example_settings(400)
 def test_state_does_not_expire_before_the_retention_time(
     events: list[Step | None], unanswered: set[int]
 ) -> None:
@@ -74,7 +75,7 @@ def test_state_does_not_expire_before_the_retention_time(
 
 
 @given(event_lists, st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
+@example_settings(150)
 def test_state_unused_for_the_retention_time_is_due(events: list[Step | None], minutes: list[int]) -> None:
     model = GroupModel(RULES)
     for event in events:
@@ -91,7 +92,6 @@ def test_state_unused_for_the_retention_time_is_due(events: list[Step | None], m
 
 
 @given(event_lists)
-@settings(deadline=None)
 def test_subscribed_topic_is_not_listed_as_abandoned(events: list[Step | None]) -> None:
     model = GroupModel(RULES)
     for event in events:

@@ -21,6 +21,7 @@ from tests.unit.ownership.replicas import ReplicaGroup
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
+@pytest.mark.slow
 @pytest.mark.run_with(fixture="fleet")
 async def test_100_coordinators_own_no_shard_if_each_assignment_names_all_owners(
     group: GroupInMemory, fleet: ReplicaGroup, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from tests.unit.coroutine_tests import wait_until
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
-pytestmark = pytest.mark.run_with(function=run)
+pytestmark = [pytest.mark.run_with(function=run), pytest.mark.slow]
 
 TOPIC, SHARDS, BAD = "state", 8, 3
 LIMITS = GroupLimits()
