@@ -5,12 +5,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.group_member import GroupMember
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
-from coordinator.cluster.ownership.messages import AssignmentMessage, GroupSettings, encode_message
+from coordinator.cluster.ownership.messages import (
+    AssignmentMessage,
+    GroupSettings,
+    decode_metadata,
+    encode_message,
+)
 from tests.simulation.loop import run
 from tests.unit.ownership.replicas import RecordingListener
 
@@ -74,6 +80,45 @@ async def test_assignment_without_shards_does_not_complete_a_later_drain() -> No
     member.encode_metadata()
     member.adopt_assignment(3, encode_message(REFUSED))
     await asyncio.wait_for(draining, 1)
+
+
+DOUBLE = "Another replica that started later has the same address, replica:9095, and gets the shards."
+
+
+@pytest.mark.parametrize(
+    ("decision", "reasons"),
+    [
+        (b"[2]", ["The assignment from the group's leader cannot be read: "]),
+        (encode_message(REFUSED), ["The group refuses this replica: another topic."]),
+        (encode_message(structs.replace(ALL_SHARDS, double=True)), [DOUBLE]),
+        (
+            encode_message(AssignmentMessage(generation=1)),
+            ["The group's leader cannot read the metadata of this replica, which gets no shards."],
+        ),
+        (b"", ["The group's leader could not compute an assignment; shards stay at their owners."]),
+        (encode_message(ALL_SHARDS), []),
+    ],
+)
+async def test_reason_for_having_no_shards_is_reported(decision: bytes, reasons: list[str]) -> None:
+    member = make_member()
+    member.membership._record_success()
+    member.adopt_assignment(1, decision)
+    health = member.health()
+    assert len(health) == len(reasons)
+    assert all(said.startswith(reason) for said, reason in zip(health, reasons, strict=True))
+    member._lease.end()
+    assert member.health() == [*health, "The last confirmed heartbeat is too old."]
+
+
+async def test_hand_over_is_requested_once_unless_it_changes() -> None:
+    member = make_member()
+    await lead_generation(member, 1)
+    for partition, instance in ((0, "a"), (1, "a")):
+        member.hand_over(partition, instance)
+    assert decode_metadata(member.encode_metadata()).wishes == {0: "a", 1: "a"}
+    member.hand_over(1, "b")
+    member.adopt_assignment(2, b"")
+    assert decode_metadata(member.encode_metadata()).wishes == {1: "b"}
 
 
 async def test_reading_of_owners_ends_when_the_group_refuses_the_replica() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.shard import SnapshotPolicy
+from coordinator.shard import SnapshotLimits, SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import StateRecord, UnreadableValue
@@ -75,6 +75,18 @@ def test_snapshot_keeps_fenced_leader_epochs_after_a_reinitialize(
         reloaded.write(make_write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     )
     assert reloaded.summary().leader_epoch == 0
+
+
+def test_snapshots_of_a_job_end_at_its_limits(driver: DrivenShard) -> None:
+    keys = [KEY._replace(partition=partition) for partition in range(1, 5)]
+    for key in keys:
+        driver.initialize(make_initialize(partition=key.partition), key=key)
+    state = driver.shard.state(KEY)
+    assert state is not None
+    size_bytes = state.snapshot_bytes
+    for limits in (SnapshotLimits(2, 5 * size_bytes), SnapshotLimits(5, 2 * size_bytes)):
+        records = driver.shard.snapshot_before(len(driver.log), now_ms=driver.now_ms, limits=limits)
+        assert [record.key for record in records] == [KEY, keys[0]]
 
 
 def test_greater_complete_count_wins_at_equal_start_offsets(driver: DrivenShard) -> None:
