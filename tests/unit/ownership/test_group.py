@@ -65,6 +65,13 @@ async def test_drained_shards_are_released_before_their_next_owner(fleet: Replic
     assert {released for _, released in replicas[1].listener.elections} == {True}
 
 
+async def test_stopped_replica_leaves_the_group_at_once(fleet: ReplicaGroup) -> None:
+    replicas = await fleet.add_all(2)
+    await replicas[0].ownership.stop()
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
+    assert took_s < LIMITS.session_timeout_s / 2
+
+
 async def test_take_over_takes_at_most_a_session_timeout(fleet: ReplicaGroup) -> None:
     replicas = await fleet.add_all(3)
     cut_off_replica(replicas[0])

@@ -2,6 +2,8 @@
 
 from zlib import crc32
 
+import pytest
+
 from coordinator.cluster.ownership import NOBODY, Assignment, Replica
 from coordinator.config import INT32_MAX, HostPort
 from coordinator.serve.server import CoordinatorDirectory
@@ -100,9 +102,9 @@ def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None
         assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
 
 
-def test_owner_with_port_0_returns_coordinator_not_available() -> None:
+@pytest.mark.parametrize(("port", "is_valid"), [(0, False), (1, True), (65535, True)])
+def test_owner_with_port_0_returns_coordinator_not_available(port: int, is_valid: bool) -> None:
     directory = make_directory()
-    directory.set_assignment(Assignment(1, (make_replica(1, port=0), make_replica(2)), (0,) * SHARDS))
-    assert {answer.error_code for answer in find_all_shards(directory).values()} == {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE
-    }
+    directory.set_assignment(Assignment(1, (make_replica(1, port=port), make_replica(2)), (0,) * SHARDS))
+    error_code = ErrorCode.NONE if is_valid else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert {answer.error_code for answer in find_all_shards(directory).values()} == {error_code}

@@ -6,6 +6,7 @@ With updates_max=0, each record is a snapshot, so a reload depends on the last r
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.shard import SnapshotLimits, SnapshotPolicy
 from protocol.errors import ErrorCode
@@ -105,6 +106,21 @@ def test_unreadable_state_is_replaced_by_an_initialize_with_equal_epoch(
     assert driver.initialize(make_initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
     answer = driver.read(make_read())
     assert (answer.error_code, unpack_batches(answer.state_batches)) == (ErrorCode.NONE, [])
+
+
+def test_snapshot_is_due_at_the_limit_of_updates_and_above_that_of_bytes(driver: DrivenShard) -> None:
+    state = driver.shard.state(KEY)
+    assert state is not None
+    size_bytes = state.snapshot_bytes
+    for updates, update_bytes, bytes_min, is_due in (
+        (9, size_bytes, 0, False),
+        (10, 0, 0, True),
+        (1, size_bytes + 1, 0, True),
+        (1, size_bytes + 1, size_bytes + 1, False),
+        (1, size_bytes + 2, size_bytes + 1, True),
+    ):
+        changed = replace(state, updates=updates, update_bytes=update_bytes)
+        assert SnapshotPolicy(updates_max=10, update_bytes_min=bytes_min).is_due(changed) == is_due
 
 
 def test_large_updates_cause_a_snapshot_before_updates_max() -> None:
