@@ -71,13 +71,13 @@ def test_oldest_needed_segment_is_in_the_last_header_or_a_later_frame() -> None:
 
 
 def test_frame_without_entries_may_use_the_reserve() -> None:
-    data = make_segment(FIRST_HEADER, encode_entry(0), b"")
+    frames = layout.RESERVE_BYTES // layout.frame_bytes(0)
+    data = make_segment(FIRST_HEADER, encode_entry(0), *[b""] * frames)
     scan, tail = scan_segments((segment_name(1), data))
-    end = FIRST_POSITION + FRAME_BYTES + layout.frame_bytes(0)
-    assert (tail, scan.next_commit) == (JournalTail(segment_name(1), end, True, 0), 3)
+    assert (tail, scan.next_commit) == (JournalTail(segment_name(1), len(data), True, 0), 2 + frames)
     with pytest.raises(LogDamaged, match="was longer once") as caught:
         scan_segments((segment_name(1), data[:-1]))
-    assert caught.value.position == end
+    assert caught.value.position == len(data) - layout.frame_bytes(0)
 
 
 def test_commits_after_a_lost_one_are_counted() -> None:

@@ -87,6 +87,10 @@ async def test_large_request_gets_all_results_before_the_next_response() -> None
         ]
         (topic,) = read_share_group_state.decode_response((await client.read_frame())[1], 1, 0).results
         assert topic.partitions[0].state_epoch == 1
+        requests, seconds = served.metrics.request_histograms()
+        counted = {request: count for request, count in requests.items() if count}
+        assert counted == {(frames.INITIALIZE, 0): 1, (frames.READ, 0): 1}
+        assert seconds[frames.INITIALIZE].cumulative_counts()[1] < 60
 
 
 async def test_disconnect_during_large_request_does_not_stop_next_one() -> None:

@@ -48,9 +48,11 @@ class FakeTransport(asyncio.Transport):
         self.closed.append("abort")
 
     def pause_reading(self) -> None:
+        assert self.is_read
         self.is_read = False
 
     def resume_reading(self) -> None:
+        assert not self.is_read
         self.is_read = True
 
     def is_closing(self) -> bool:
@@ -63,6 +65,7 @@ class SharedMemoryConnections:
     def __init__(self, bytes_max: int) -> None:
         self.request_memory = RequestMemory(bytes_max)
         self.handler = SilentHandler()
+        self.idle = 0
 
     def open_connection(self, limits: ServerLimits = LIMITS) -> tuple[Connection, FakeTransport]:
         connection = Connection(self.handler, cast(Any, self), Metrics(), limits)
@@ -75,6 +78,9 @@ class SharedMemoryConnections:
 
     def connection_closed(self, connection: Connection) -> None:
         pass
+
+    def connection_idle(self) -> None:
+        self.idle += 1
 
 
 async def test_connections_are_not_read_while_request_memory_is_full() -> None:
@@ -193,6 +199,20 @@ async def test_idle_client_and_stalled_close_time_out() -> None:
     assert transport.closed == ["close", "close", "abort"]
     client.data_received(frame(1))
     assert not client.busy
+    client, transport = SharedMemoryConnections(bytes_max=50_000).open_connection()
+    client.evict()
+    assert transport.closed == ["close", "abort"]
+
+
+async def test_last_response_of_a_draining_client_is_reported() -> None:
+    clients = SharedMemoryConnections(bytes_max=50_000)
+    client, _ = clients.open_connection()
+    client.data_received(frame(1) + frame(2))
+    clients.request_memory.draining = True
+    client.stop_reading()
+    for idle, respond in enumerate(clients.handler.respond):
+        respond(b"")
+        assert clients.idle == idle
 
 
 @pytest.mark.parametrize("shift", [8, 16, 24])
