@@ -121,6 +121,23 @@ async def test_hand_over_is_requested_once_unless_it_changes() -> None:
     assert decode_metadata(member.encode_metadata()).wishes == {1: "b"}
 
 
+@pytest.mark.parametrize("pauses_s", [(5.0, 9.0), (9.0, 5.0)])
+async def test_earliest_request_for_a_rebalance_applies(pauses_s: Sequence[float]) -> None:
+    membership = make_member().membership
+    assert membership.rebalances == 0
+    membership._rebalanced_s = asyncio.get_running_loop().time()
+    membership._join_asked.clear()
+    for pause_s in pauses_s:
+        membership.request_rebalance(pause_s)
+    await asyncio.sleep(4.9)
+    assert not membership._join_asked.is_set()
+    await asyncio.sleep(0.2)
+    assert membership._join_asked.is_set()
+    membership._join_asked.clear()
+    await asyncio.sleep(9)
+    assert not membership._join_asked.is_set()
+
+
 async def test_reading_of_owners_ends_when_the_group_refuses_the_replica() -> None:
     member = make_member()
     member.adopt_assignment(1, encode_message(ALL_SHARDS))
