@@ -65,6 +65,14 @@ async def test_drained_shards_are_released_before_their_next_owner(fleet: Replic
     assert {released for _, released in replicas[1].listener.elections} == {True}
 
 
+async def test_join_renews_the_lease_before_the_first_heartbeat(fleet: ReplicaGroup) -> None:
+    replica = await fleet.add()
+    joined_s = await fleet.wait_until(lambda: fleet.is_shared_by(replica))
+    assert joined_s < LIMITS.heartbeat_interval_s
+    assert (replica.ownership.lease_is_fresh(), replica.ownership.health()) == (True, [])
+    assert replica.ownership.rebalances == 1
+
+
 async def test_stopped_replica_leaves_the_group_at_once(fleet: ReplicaGroup) -> None:
     replicas = await fleet.add_all(2)
     await replicas[0].ownership.stop()
