@@ -120,16 +120,16 @@ class Shard:
         state = self.state(key)
         records: list[StateRecord] = []
         answer: Any = None
-        for position, part in enumerate(unit):
+        record: StateRecord | None = None
+        for part in unit:
+            if record is not None:
+                state, record = apply_record(state, record, context.now_ms), None
             value, answer = decide(state, part, context, self._policy)
             if answer.error_code:
                 return CoordinatorResult((), answer)
-            if value is None:
-                continue
-            record = StateRecord(key, None if value is TOMBSTONE else value)  # type: ignore[arg-type]
-            records.append(record)
-            if position + 1 < len(unit):
-                state = apply_record(state, record, context.now_ms)
+            if value is not None:
+                record = StateRecord(key, None if value is TOMBSTONE else value)  # type: ignore[arg-type]
+                records.append(record)
         return CoordinatorResult(records, answer)
 
     def snapshot_cold(self, *, now_ms: int, interval_ms: int, limits: SnapshotLimits) -> list[StateRecord]:

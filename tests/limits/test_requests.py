@@ -10,24 +10,26 @@ from typing import Any
 import pytest
 
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.server import Api, ServerLimits
+from coordinator.serve.server import ServerLimits
 from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX
-from coordinator.serve.server.large_requests import LARGE_FIND_BYTES
 from coordinator.serve.server.listener_security import UnauthorizedHandler
 from coordinator.serve.service import ServiceLimits
 from protocol.errors import TooManyElementsError
 from protocol.messages import (
     APIS,
     delete_share_group_state,
-    find_coordinator,
-    read_share_group_state,
     write_share_group_state,
 )
 from protocol.wire import ELEMENTS_MAX
 from tests.benchmarks.machine import resident_bytes
 from tests.limits import frames
 from tests.limits.loop_time import measure_longest_callback
-from tests.unit.server.wire import ServedCoordinator, WireClient, serve_coordinator
+from tests.unit.server.wire import (
+    ServedCoordinator,
+    exchange_frame,
+    read_response_or_close,
+    serve_coordinator,
+)
 
 FRAME_BYTES_MAX = 16 << 20
 LOGIN_BYTES_MAX = 64 << 10
@@ -38,21 +40,6 @@ NEVER_S = 3_600.0
 
 EXPENSIVE_FRAMES = dict(frames.largest_frames(FRAME_BYTES_MAX))
 LARGE_VALID_FRAMES = dict(frames.large_valid_requests())
-
-
-async def read_response_or_close(client: WireClient) -> bytes | None:
-    """Return the response to the only request; None if the server closed the connection instead."""
-    try:
-        return (await client.read_frame())[1]
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-
-
-async def exchange_frame(served: ServedCoordinator, data: bytes) -> bytes | None:
-    """Send a frame on a new connection; return the response."""
-    client = await served.connect()
-    client.send(data)
-    return await read_response_or_close(client)
 
 
 async def measure_longest_callback_s(
@@ -111,36 +98,6 @@ async def test_large_write_costs_no_more_per_share_partition_than_smaller_one() 
         assert seconds_each[20_000] < 3 * seconds_each[5_000]
 
 
-async def test_large_find_coordinator_returns_the_same_as_small_requests() -> None:
-    keys = [b"group:AAECAwQFBgcICQoLDA0ODw:%d" % number for number in range(2_000)]
-    keys[700] = b"not a key"
-    async with serve_coordinator() as served:
-        many = await exchange_frame(served, frames.make_find_with_keys(keys))
-        assert many is not None
-        together = find_coordinator.decode_response(many, 1, 6).coordinators
-        each = []
-        for begin in range(0, len(keys), 50):
-            few = await exchange_frame(served, frames.make_find_with_keys(keys[begin : begin + 50]))
-            assert few is not None
-            each += find_coordinator.decode_response(few, 1, 6).coordinators
-        assert together == each
-        assert (
-            len(frames.make_find_with_keys(keys))
-            > LARGE_FIND_BYTES
-            > len(frames.make_find_with_keys(keys[:50]))
-        )
-
-
-async def test_requests_after_large_request_keep_their_order() -> None:
-    async with serve_coordinator() as served:
-        client = await served.connect()
-        client.send(frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
-        client.send(frames.make_request_with_partitions(frames.READ, 1))
-        await client.read_frame()
-        (topic,) = read_share_group_state.decode_response((await client.read_frame())[1], 1, 0).results
-        assert topic.partitions[0].state_epoch == 1
-
-
 async def test_other_client_is_served_during_large_request() -> None:
     async with serve_coordinator() as served:
         large, small = await served.connect(), await served.connect()
@@ -154,39 +111,6 @@ async def test_other_client_is_served_during_large_request() -> None:
         assert served_meanwhile > 10
         response = delete_share_group_state.decode_response((await answered)[1], 1, 0)
         assert len(response.results[0].partitions) == 29_000
-
-
-async def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
-    async with serve_coordinator() as served:
-        leaving, staying = await served.connect(), await served.connect()
-        leaving.send(frames.make_request_with_partitions(frames.READ, 29_000))
-        await leaving.writer.drain()
-        staying.send(frames.make_request_with_partitions(frames.READ, 20_000))
-        leaving.writer.close()
-        assert len((await staying.read_frame())[1]) > 20_000
-
-
-async def test_response_above_limit_returns_retriable_error_for_rest() -> None:
-    async with serve_coordinator() as served:
-        api: Any = served.listener._listener_security.api
-        api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
-        api._fast_path_requests = api._service.fast_path_requests()
-        await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 5))
-        for partition in range(5):
-            batches = frames.make_batches(30)
-            await exchange_frame(served, frames.make_write(partition, batches, 30))
-        read = await exchange_frame(served, frames.make_request_with_partitions(frames.READ, 5))
-        assert read is not None
-        (topic,) = read_share_group_state.decode_response(read, 1, 0).results
-        assert [part.error_code for part in topic.partitions] == [0, 0, 15, 15, 15]
-
-
-async def test_too_many_state_batches_are_refused() -> None:
-    async with serve_coordinator() as served:
-        answer = await exchange_frame(served, frames.make_write_with_batches(20_001))
-        assert answer is not None
-        (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
-        assert topic.partitions[0].error_code == 42
 
 
 @pytest.mark.parametrize("api_key", sorted(APIS))
@@ -212,21 +136,6 @@ def test_every_request_decoder_has_element_limit(api_key: int) -> None:
 def test_request_for_10_000_share_partitions_is_below_limit() -> None:
     data = frames.make_request_with_partitions(frames.WRITE, 10_000)
     write_share_group_state.decode_request(data, 19, 0, ELEMENTS_MAX // 2)
-
-
-async def test_unauthorized_client_gets_smallest_limits() -> None:
-    """Only a request of at most 64 KiB and 1 000 elements is decoded, for an error response."""
-    async with serve_coordinator() as served:
-        api: Api = served.listener._listener_security.api
-        refused = UnauthorizedHandler(api, served.metrics)
-        served.listener._listener_security.api = refused  # type: ignore[assignment]
-        refused.fast_path_requests = None  # type: ignore[attr-defined]
-        keys = [b""] * UNTRUSTED_ELEMENTS_MAX
-        answer = await exchange_frame(served, frames.make_find_with_keys(keys))
-        assert answer is not None
-        assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
-        assert await exchange_frame(served, frames.make_find_with_keys([*keys, b""])) is None
-        assert await exchange_frame(served, frames.make_find_with_keys([b"a" * LOGIN_BYTES_MAX])) is None
 
 
 async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:

@@ -99,10 +99,19 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
     return [result for row in zip_longest(*samples) for result in row if result is not None]
 
 
-def read_accepted() -> set[tuple[str, str, str]]:
-    """Return the file, line and change of each accepted survivor."""
-    groups = tomllib.loads((Path(__file__).parent / "accepted.toml").read_text("utf-8"))["accepted"]
-    return {(file, line, change) for group in groups for file, line, change in group["mutants"]}
+class Accepted:
+    """The accepted survivors: single changes, and all changes of some functions and classes."""
+
+    def __init__(self) -> None:
+        text = (Path(__file__).parent / "accepted.toml").read_text("utf-8")
+        groups = tomllib.loads(text)["accepted"]
+        self._changes = {tuple(each) for group in groups for each in group.get("mutants", ())}
+        self._scopes = {tuple(each) for group in groups for each in group.get("scopes", ())}
+
+    def __contains__(self, mutant: Mutant) -> bool:
+        names = mutant.scope.split(".")
+        scopes = {(mutant.path, ".".join(names[: count + 1])) for count in range(len(names))}
+        return (mutant.path, mutant.source, mutant.change) in self._changes or bool(scopes & self._scopes)
 
 
 def report(results: list[Result], seed: int) -> None:
@@ -112,12 +121,7 @@ def report(results: list[Result], seed: int) -> None:
         f"{'package':12}{'mutants':>9}{'killed':>8}{'accepted':>10}{'survived':>10}{'score':>8}",
     ]
     low = []
-    accepted = read_accepted()
-
-    def is_accepted(result: Result) -> bool:
-        mutant = result.mutant
-        return (mutant.path, mutant.source, mutant.change) in accepted
-
+    accepted = Accepted()
     for package in PACKAGES:
         package_results = [result for result in results if result.package == package]
         if not package_results:
@@ -126,7 +130,7 @@ def report(results: list[Result], seed: int) -> None:
             "killed"
             if result.outcome in ("killed", "timeout")
             else "accepted"
-            if is_accepted(result)
+            if result.mutant in accepted
             else "survived"
             for result in package_results
         )
@@ -136,7 +140,7 @@ def report(results: list[Result], seed: int) -> None:
             f"{package:12}{len(package_results):9}{counts['killed']:8}{counts['accepted']:10}{counts['survived']:10}{score:8.1%}"
         )
     for result in results:
-        if result.outcome not in ("killed", "timeout") and not is_accepted(result):
+        if result.outcome not in ("killed", "timeout") and result.mutant not in accepted:
             mutant = result.mutant
             lines.append(f"{result.outcome}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}")
     text = "\n".join(lines)

@@ -2,8 +2,8 @@
 
 A change replaces an operator or a constant, negates a condition, or removes a statement. No test should
 depend on log calls, annotations, type variables, assertions, formatted texts, options of classes, `__repr__`
-and large defaults, so they are not changed. A constant index (`x[0]`) is not changed, because each test that
-executes it fails.
+and limits, so they are not changed. A constant index (`x[0]`) is not changed, because each test that executes
+it fails.
 """
 
 import ast
@@ -36,7 +36,7 @@ _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.RShift: ast.LShift,
 }
 _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# A greater integer at module level is a limit, whose exact value no test should depend on.
+# A greater integer at module level, for example `16 << 20`, is a limit: no test should depend on its value.
 _NOT_TUNED_MAX = 255
 _LOGGERS = ("_logger", "logger")
 
@@ -46,6 +46,8 @@ class Mutant(NamedTuple):
 
     path: str
     number: int
+    # The qualified name of the innermost function or class.
+    scope: str
     line: int
     # The first line of the statement, and whether it is executed when the module is imported.
     statement_line: int
@@ -55,6 +57,7 @@ class Mutant(NamedTuple):
 
 
 class _Change(NamedTuple):
+    scope: str
     line: int
     statement: ast.stmt
     at_import: bool
@@ -69,6 +72,7 @@ def list_mutants(root: Path, path: str) -> list[Mutant]:
         Mutant(
             path,
             number,
+            change.scope,
             change.line,
             change.statement.lineno,
             change.at_import,
@@ -92,21 +96,23 @@ class _ChangeCollector:
         self.found: list[_Change] = []
         self._statement: ast.stmt = tree.body[0]
         self._functions = 0
+        self._scope: tuple[str, ...] = ()
         self._visit(tree)
 
     def _visit(self, node: ast.AST) -> None:
         if _is_excluded(node) or isinstance(node, ast.JoinedStr):
             return
-        outer = self._statement
+        if not self._functions and _is_limit(node):
+            return
+        outer, outer_scope = self._statement, self._scope
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            self._scope = (*outer_scope, node.name)
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if isinstance(node, ast.stmt):
             self._statement = node
-        is_tuned = (
-            isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > _NOT_TUNED_MAX
-        )
-        for text, apply in () if is_tuned and not self._functions else _list_changes(node):
+        for text, apply in _list_changes(node):
             line = getattr(node, "lineno", self._statement.lineno)
-            self.found.append(_Change(line, self._statement, not self._functions, text, apply))
+            self._add(line, self._statement, text, apply)
         for field, value in ast.iter_fields(node):
             if field in ("annotation", "returns") or (field == "slice" and isinstance(value, ast.Constant)):
                 continue
@@ -120,7 +126,7 @@ class _ChangeCollector:
                         self._visit_statement(value, place, child)
                     self._visit(child)
             self._functions -= is_function and field == "body"
-        self._statement = outer
+        self._statement, self._scope = outer, outer_scope
 
     def _visit_statement(self, body: list[ast.stmt], place: int, statement: ast.stmt) -> None:
         if (text := _describe_removal(statement)) and not _is_excluded(statement):
@@ -128,9 +134,11 @@ class _ChangeCollector:
             def remove_statement() -> None:
                 body[place] = ast.copy_location(ast.Pass(), statement)
 
-            self.found.append(
-                _Change(statement.lineno, statement, not self._functions, text, remove_statement)
-            )
+            self._add(statement.lineno, statement, text, remove_statement)
+
+    def _add(self, line: int, statement: ast.stmt, text: str, apply: Callable[[], None]) -> None:
+        at_import = not self._functions
+        self.found.append(_Change(".".join(self._scope), line, statement, at_import, text, apply))
 
 
 def _is_excluded(node: ast.AST) -> bool:
@@ -138,13 +146,30 @@ def _is_excluded(node: ast.AST) -> bool:
         return node.name == "__repr__"
     if isinstance(node, ast.Assert | ast.Import | ast.ImportFrom):
         return True
+    if isinstance(node, ast.Raise):
+        return isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "AssertionError"
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    if isinstance(node, ast.keyword):
+        # `zip` asserts equal lengths with `strict`.
+        return node.arg in ("strict", "daemon")
     call = node.value if isinstance(node, ast.Expr) else node
     if not isinstance(call, ast.Call):
         return False
     name = ast.unparse(call.func).rpartition(".")
     return name[0].rpartition(".")[2] in _LOGGERS or name[2] == "TypeVar" or name[2].startswith("_log_")
+
+
+def _is_limit(node: ast.AST) -> bool:
+    """Return whether an expression of integer literals is greater than `_NOT_TUNED_MAX`."""
+    match node:
+        case (
+            ast.Constant(value=int())
+            | ast.BinOp(left=ast.Constant(value=int()), right=ast.Constant(value=int()))
+        ):
+            value: int = eval(compile(ast.Expression(node), "", "eval"))
+            return value > _NOT_TUNED_MAX
+    return False
 
 
 def _describe_removal(statement: ast.stmt) -> str:

@@ -2,13 +2,16 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.recovery import scan
+from coordinator.recovery.batch_overlay import NO_BATCHES
 from coordinator.recovery.parse import parse
 from coordinator.recovery.scan import PartitionScan, StateFold
+from coordinator.recovery.states import StateRows, concatenate_rows
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_batches import StateBatch, pack
@@ -44,6 +47,13 @@ def test_fold_of_any_chunks_equals_shard_core(log: list[LogEntry], data: st.Data
         patch.setattr(scan, "_WAITING_MAX", data.draw(st.sampled_from([-100, 3, 200_000])))
         found = comparable_rows(fold_to_state_rows(divide_into_chunks(data, batches)))
     assert found == shard_core_rows(fold_with_shard_core(batches))
+
+
+def test_concatenated_rows_keep_their_reasons() -> None:
+    part = StateRows(np.arange(2), {}, NO_BATCHES, {1: "another version"})
+    joined = concatenate_rows([part, part, part])
+    assert joined.unreadable == dict.fromkeys((1, 3, 5), "another version")
+    assert joined.key.tolist() == [0, 1] * 3
 
 
 def test_fold_memory_depends_on_share_partitions_not_records() -> None:

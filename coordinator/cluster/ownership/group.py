@@ -221,7 +221,6 @@ class GroupOwnership:
 
 
 def _run_event_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
         # Run the cancelled tasks until they end.

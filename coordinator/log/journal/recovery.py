@@ -45,7 +45,9 @@ async def recover_journal(disk: Disk, state_partitions: int) -> RecoveredJournal
         # Not even the first segment has a valid header.
         for name in reversed(walk.headerless):
             await disk.remove(name)
-        return RecoveredJournal([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
+        return RecoveredJournal(
+            [], scan.start_offsets, scan.end_offsets, scan.next_commit, scan.oldest, can_append=False
+        )
     _log_tail_warning(disk.describe(tail.name), tail)
     await _make_durable(disk, scan, with_header[len(scan.segments) - 1].header)
     first = next(index for index, segment in enumerate(scan.segments) if segment.number >= scan.oldest)

@@ -136,11 +136,10 @@ def check_headerless_file(
     if number > last_number + 1:
         missing = describe(segment_name(number - 1))
         raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
-    if len(data) < layout.minimum_file_bytes(data, layout.first_position(state_partitions), number):
-        # An interrupted creation of a file leaves only zeros.
-        if not layout.is_zero(data):
-            raise _make_truncation_error(path, 0, len(data))
-        return
+    needed_bytes = layout.minimum_file_bytes(data, layout.first_position(state_partitions), number)
+    # An interrupted creation of a file leaves only zeros.
+    if len(data) < needed_bytes and not layout.is_zero(data):
+        raise _make_truncation_error(path, 0, len(data))
     header_end = layout.header_bytes(state_partitions)
     if not layout.has_zero_sector(data, 0, header_end):
         raise LogDamaged(path, 0, "its header is not valid, though it was written as a whole", ADVICE)
@@ -291,9 +290,8 @@ def read_frames(
     data: memoryview, segment: int, position: int, limit: int, commit: int
 ) -> Iterator[layout.Frame]:
     """Yield the valid frames from a position on; their commits are consecutive from `commit`."""
-    while position < limit:
-        frame = layout.decode_frame_at(data, position, segment, position)
-        if frame is None or frame.commit != commit or frame.end > limit:
+    while frame := layout.decode_frame_at(data, position, segment, position):
+        if frame.commit != commit or frame.end > limit:
             return
         yield frame
         position = frame.end

@@ -85,7 +85,6 @@ class Connection:
     ) -> None:
         """Create a connection; `trust` belongs to the client's certificate and is None without one."""
         self._trust = trust
-        self._handler = handler
         self.sasl_authenticator = handler if isinstance(handler, SaslAuthenticator) else None
         self._listener = listener
         self._request_memory = listener.request_memory

@@ -95,7 +95,6 @@ class SaslAuthenticator:
         ):
             self._reauthenticated_s = now_s
             self._deadline_s = now_s + self._security.handshake_s
-            self._state = _SaslState.HANDSHAKE_REQUEST
             origin.set_handler(self)
             self._handle_before_mechanism(frame, origin, respond)
             return

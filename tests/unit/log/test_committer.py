@@ -14,7 +14,13 @@ import pytest
 
 from coordinator import fastpath
 from coordinator.errors import LogUnavailable
-from coordinator.log.journal.committer import Committer, KernelCommitter, ThreadCommitter, new_committer
+from coordinator.log.journal.committer import (
+    Committer,
+    KernelCommitter,
+    ThreadCommitter,
+    new_committer,
+    write_fully,
+)
 from coordinator.log.journal.disk import RealDisk
 from tests.kafka.toolchain import are_all_required
 
@@ -36,6 +42,19 @@ def file_path(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(bytes(20))
     return path
+
+
+def test_partial_writes_are_continued(file_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.open(file_path, os.O_RDWR)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, position: pwrite(file, data[:3], position))
+    write_fully(descriptor, 2, b"abcdefgh")
+    assert file_path.read_bytes() == b"\0\0abcdefgh".ljust(20, b"\0")
+    written = iter([3, 1, 0])
+    monkeypatch.setattr(os, "pwrite", lambda file, data, position: next(written))
+    with pytest.raises(OSError, match="only part of a write"):
+        write_fully(descriptor, 0, b"abcdefgh")
+    os.close(descriptor)
 
 
 async def commit_and_wait(

@@ -1,7 +1,9 @@
 """The state topic: how it is created, and the warnings and errors for an unsuitable topic."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 
@@ -9,6 +11,7 @@ from coordinator.cluster.kafka.broker_results import TopicDescription
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.kafka.topic import (
+    BATCH_BYTES_MAX,
     INTERNAL_TOPICS,
     TopicConfig,
     check_topic_name,
@@ -96,6 +99,36 @@ async def test_topic_is_not_created_while_more_brokers_may_still_start() -> None
     kafka = KafkaInMemory(nodes=3)
     await connect_and_ensure_topic(kafka, few=False)
     assert len(kafka.topics["state"]) == 50
+
+
+@SIMULATED
+@pytest.mark.parametrize(
+    ("described", "problem", "seconds"),
+    [
+        ([None, None, DESCRIPTION], None, 0.4),
+        ([None, DESCRIPTION._replace(ready=False), DESCRIPTION], None, 0.4),
+        # The partitions with a leader can be served.
+        ([None, DESCRIPTION._replace(ready=False)], None, 1.0),
+        ([None], LogUnavailable, 1.0),
+        ([None, DESCRIPTION._replace(partitions=49)], ConfigError, 0.2),
+    ],
+)
+async def test_leaders_of_a_new_topic_are_awaited(
+    described: list[TopicDescription | None], problem: type[Exception] | None, seconds: float
+) -> None:
+    cluster = KafkaInMemory().new_client("state")
+    descriptions = [*described]
+
+    async def describe_topic() -> TopicDescription | None:
+        return descriptions.pop(0) if len(descriptions) > 1 else descriptions[0]
+
+    await cluster.connect()
+    cluster.describe_topic = describe_topic  # type: ignore[method-assign]
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(problem) if problem else nullcontext():
+        assert await ensure_topic(cluster, CONFIG, timeout_s=1.0) == (BATCH_BYTES_MAX, BATCH_BYTES_MAX)
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(seconds, abs=0.1)
+    await cluster.close()
 
 
 @SIMULATED

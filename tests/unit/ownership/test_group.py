@@ -1,18 +1,23 @@
 """Replicas in a group in memory, on virtual time: scenarios, leases, draining and placement."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
 from coordinator.cluster.kafka.group_results import JoinResult
+from coordinator.cluster.ownership.base import Replica
+from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.membership import Membership
+from coordinator.errors import LogUnavailable
 from tests.kafka_in_memory.group import GroupInMemory
 from tests.kafka_in_memory.group_coordinator import STABLE
-from tests.unit.ownership.replicas import ReplicaGroup
+from tests.unit.coroutine_tests import wait_until
+from tests.unit.ownership.replicas import RecordingListener, ReplicaGroup
 from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off_replica
 
 pytestmark = pytest.mark.run_with(fixture="fleet")
@@ -27,11 +32,52 @@ async def test_scenario_takes_less_than_15_s(fleet: ReplicaGroup, scenario: Scen
     assert await scenario(fleet) < 15.0
 
 
+@pytest.mark.run_with(function=asyncio.run)
+async def test_membership_runs_in_a_thread_that_ends_with_it() -> None:
+    class UnreachableGroupClient:
+        def __getattr__(self, method: str) -> Any:
+            async def refuse_request(*arguments: object) -> None:
+                raise LogUnavailable("no broker")
+
+            return refuse_request
+
+    ownership = GroupOwnership(
+        UnreachableGroupClient,  # type: ignore[arg-type]
+        replica=Replica("instance", "replica:9095"),
+        state_topic="state",
+        state_partitions=2,
+        group_id="group",
+    )
+    await ownership.start(RecordingListener())
+    await wait_until(lambda: ownership.health() == ["Group group cannot be reached: no broker"])
+    (thread,) = (each for each in threading.enumerate() if each.name == "ownership")
+    loop = ownership._loop
+    assert loop is not None
+    unfinished = asyncio.run_coroutine_threadsafe(asyncio.sleep(HOUR_S), loop)
+    await ownership.stop()
+    assert (thread.is_alive(), loop.is_closed(), unfinished.cancelled()) == (False, True, True)
+
+
 async def test_drained_shards_are_released_before_their_next_owner(fleet: ReplicaGroup) -> None:
     replicas = await fleet.add_all(2)
     await replicas[0].ownership.drain(20.0)
     await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
     assert {released for _, released in replicas[1].listener.elections} == {True}
+
+
+async def test_join_renews_the_lease_before_the_first_heartbeat(fleet: ReplicaGroup) -> None:
+    replica = await fleet.add()
+    joined_s = await fleet.wait_until(lambda: fleet.is_shared_by(replica))
+    assert joined_s < LIMITS.heartbeat_interval_s
+    assert (replica.ownership.lease_is_fresh(), replica.ownership.health()) == (True, [])
+    assert replica.ownership.rebalances == 1
+
+
+async def test_stopped_replica_leaves_the_group_at_once(fleet: ReplicaGroup) -> None:
+    replicas = await fleet.add_all(2)
+    await replicas[0].ownership.stop()
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
+    assert took_s < LIMITS.session_timeout_s / 2
 
 
 async def test_take_over_takes_at_most_a_session_timeout(fleet: ReplicaGroup) -> None:

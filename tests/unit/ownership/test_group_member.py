@@ -2,15 +2,25 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
+from coordinator.cluster.kafka.broker_results import NO_NODE
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.group_member import GroupMember
+from coordinator.cluster.ownership.join_errors import JoinFailure
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
-from coordinator.cluster.ownership.messages import AssignmentMessage, GroupSettings, encode_message
+from coordinator.cluster.ownership.messages import (
+    AssignmentMessage,
+    GroupSettings,
+    decode_metadata,
+    encode_message,
+)
+from protocol.errors import ErrorCode
 from tests.simulation.loop import run
 from tests.unit.ownership.replicas import RecordingListener
 
@@ -76,6 +86,106 @@ async def test_assignment_without_shards_does_not_complete_a_later_drain() -> No
     await asyncio.wait_for(draining, 1)
 
 
+DOUBLE = "Another replica that started later has the same address, replica:9095, and gets the shards."
+
+
+@pytest.mark.parametrize(
+    ("decision", "reasons"),
+    [
+        (b"[2]", ["The assignment from the group's leader cannot be read: "]),
+        (encode_message(REFUSED), ["The group refuses this replica: another topic."]),
+        (encode_message(structs.replace(ALL_SHARDS, double=True)), [DOUBLE]),
+        (
+            encode_message(AssignmentMessage(generation=1)),
+            ["The group's leader cannot read the metadata of this replica, which gets no shards."],
+        ),
+        (b"", ["The group's leader could not compute an assignment; shards stay at their owners."]),
+        (encode_message(ALL_SHARDS), []),
+    ],
+)
+async def test_reason_for_having_no_shards_is_reported(decision: bytes, reasons: list[str]) -> None:
+    member = make_member()
+    member.membership._record_success()
+    member.adopt_assignment(1, decision)
+    health = member.health()
+    assert len(health) == len(reasons)
+    assert all(said.startswith(reason) for said, reason in zip(health, reasons, strict=True))
+    member._lease.end()
+    assert member.health() == [*health, "The last confirmed heartbeat is too old."]
+
+
+async def test_hand_over_is_requested_once_unless_it_changes() -> None:
+    member = make_member()
+    await lead_generation(member, 1)
+    joins = decode_metadata(member.encode_metadata()).joins
+    for partition, instance in ((0, "a"), (1, "a")):
+        member.hand_over(partition, instance)
+    metadata = decode_metadata(member.encode_metadata())
+    # Kafka begins a rebalance only if the metadata has changed.
+    assert (metadata.wishes, metadata.joins == joins) == ({0: "a", 1: "a"}, False)
+    member.hand_over(1, "b")
+    member.adopt_assignment(2, b"")
+    assert decode_metadata(member.encode_metadata()).wishes == {1: "b"}
+
+
+@pytest.mark.parametrize("pauses_s", [(5.0, 9.0), (9.0, 5.0)])
+async def test_earliest_request_for_a_rebalance_applies(pauses_s: Sequence[float]) -> None:
+    membership = make_member().membership
+    assert membership.rebalances == 0
+    membership._rebalanced_s = asyncio.get_running_loop().time()
+    membership._join_asked.clear()
+    for pause_s in pauses_s:
+        membership.request_rebalance(pause_s)
+    await asyncio.sleep(4.9)
+    assert not membership._join_asked.is_set()
+    await asyncio.sleep(0.2)
+    assert membership._join_asked.is_set()
+    membership._join_asked.clear()
+    await asyncio.sleep(9)
+    assert not membership._join_asked.is_set()
+
+
+@pytest.mark.parametrize(
+    ("code", "is_renewed", "rejoins", "is_abandoned", "node"),
+    [
+        (ErrorCode.NONE, True, False, False, 1),
+        (ErrorCode.REBALANCE_IN_PROGRESS, True, True, False, 1),
+        (ErrorCode.ILLEGAL_GENERATION, False, True, False, 1),
+        (ErrorCode.UNKNOWN_MEMBER_ID, False, True, True, 1),
+        (ErrorCode.NOT_COORDINATOR, False, False, True, NO_NODE),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False, False, False, 1),
+    ],
+)
+@pytest.mark.parametrize("change", ["none", "joined again", "joins"])
+async def test_response_to_a_heartbeat(
+    code: ErrorCode, is_renewed: bool, rejoins: bool, is_abandoned: bool, node: int, change: str
+) -> None:
+    """While a join is in progress, only the loss of the member id requests another one."""
+
+    class HeartbeatClient(CountingGroupClient):
+        async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
+            assert (node, generation, member_id) == (1, 3, "member")
+            membership.generation += change == "joined again"
+            return code
+
+    membership = make_member(HeartbeatClient()).membership
+    membership.generation = membership.assignment_generation = 3
+    membership.member_id, membership._node, membership._joining = "member", 1, change == "joins"
+    membership._monotonic = lambda: 5.0
+    membership._join_asked.clear()
+    with suppress(JoinFailure):
+        await membership._send_heartbeat()
+    is_current = change != "joined again"
+    is_lost = code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert membership._lease.remaining_s() == (15.0 if is_current and is_renewed else 10.0)
+    assert membership._join_asked.is_set() == (
+        is_current and rejoins and (is_lost or not membership._joining)
+    )
+    assert membership._abandoned.is_set() == (is_current and is_abandoned)
+    assert membership._node == (node if is_current else 1)
+    assert membership.member_id == ("" if is_current and is_lost else "member")
+
+
 async def test_reading_of_owners_ends_when_the_group_refuses_the_replica() -> None:
     member = make_member()
     member.adopt_assignment(1, encode_message(ALL_SHARDS))
@@ -118,6 +228,9 @@ async def test_rebalance_for_locality_waits_for_requests_of_other_members() -> N
     await asyncio.sleep(2.5 * LIMITS.locality_interval_s)
     assert pauses_s == [LIMITS.reachability_interval_s]
     assert not improving.done()
+    assert member._moves_max == LIMITS.locality_moves_max
+    await lead_generation(member, 2, other.encode_metadata())
+    assert member._moves_max == 0
 
 
 async def test_locality_is_computed_without_members_of_unreadable_metadata() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,32 @@ from tests.simulation.loop import run
 LIMITS = GroupLimits(retry_pause_first_s=0.1, retry_pause_max_s=1.0)
 
 
-@pytest.mark.run_with(function=run)
+pytestmark = pytest.mark.run_with(function=run)
+
+
+async def test_view_that_is_not_wanted_any_more_is_dropped() -> None:
+    found: list[Any] = []
+    reader = GroupViewReader(Any, found.append, state_partitions=4, limits=LIMITS)
+
+    async def read_view(generation: int) -> Any:
+        await asyncio.sleep(1)
+        return generation
+
+    reader._read_view = read_view  # type: ignore[method-assign]
+    running = asyncio.create_task(reader.run())
+    for generation in (1, 2):
+        reader.start_reading(generation)
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(5)
+    assert found == [2]
+    reader.start_reading(3)
+    await asyncio.sleep(0.5)
+    reader.cancel()
+    await asyncio.sleep(5)
+    assert found == [2]
+    running.cancel()
+
+
 async def test_failed_reads_are_repeated_with_growing_pauses() -> None:
     reads_s: list[float] = []
 

@@ -62,6 +62,8 @@ def test_another_version_is_refused_with_a_reason(decode: Callable[[bytes], obje
         decode(b'[3, {"anything": 1}]')
     with pytest.raises(UnreadableMessage, match="it has no version"):
         decode(b'{"version": 1, "setting": {}}')
+    with pytest.raises(UnreadableMessage):
+        decode(b'[2, "x"]')
 
 
 def test_shard_whose_leader_is_unreachable_is_swapped_without_a_release() -> None:

@@ -127,6 +127,28 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
         assert driver.metrics.counter_value("append_failures") == (error is not None)
 
 
+async def test_operations_and_their_records_are_counted() -> None:
+    async with run_driver() as driver:
+        driver.log.blocking = False
+        await driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await driver.send_request(READ, make_read())
+        # This read stores its leader epoch.
+        await driver.send_request(READ, make_read(leader_epoch=1))
+        await driver.send_request(DELETE, delete_api.PartitionData(1))
+        metrics = driver.metrics
+        assert metrics.counter_value("write_operations") == 2
+        assert metrics.counter_value("snapshots", "request") == 2
+        assert metrics.counter_value("snapshots", "job") == 0
+        for family, count, total in (
+            ("append_batch_records", 4, 5),
+            ("append_duration_seconds", 4, 0),
+            ("shard_load_duration_seconds", STATE_PARTITIONS, 0),
+        ):
+            counts, found_total = metrics.histogram(family).cumulative_counts()
+            assert (counts[-1][1], found_total) == (count, pytest.approx(total, abs=0.9))
+        assert sum(view.loaded_records for view in driver.runtime.shard_views()) == 0
+
+
 async def test_state_equals_the_log_after_a_failed_append() -> None:
     async with run_driver() as driver:
         refused = driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))

@@ -2,12 +2,14 @@
 
 from zlib import crc32
 
+import pytest
+
 from coordinator.cluster.ownership import NOBODY, Assignment, Replica
 from coordinator.config import INT32_MAX, HostPort
 from coordinator.serve.server import CoordinatorDirectory
-from coordinator.serve.server.find_coordinator import NODE_IDS_PER_REPLICA
+from coordinator.serve.server.find_coordinator import NODE_IDS_PER_REPLICA, join_encoded_parts
 from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, encode_response
 from protocol.routing import state_partition
 from tests.builders import KEY
 
@@ -100,9 +102,53 @@ def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None
         assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
 
 
-def test_owner_with_port_0_returns_coordinator_not_available() -> None:
+@pytest.mark.parametrize(("port", "is_valid"), [(0, False), (1, True), (65535, True)])
+def test_owner_with_port_0_returns_coordinator_not_available(port: int, is_valid: bool) -> None:
     directory = make_directory()
-    directory.set_assignment(Assignment(1, (make_replica(1, port=0), make_replica(2)), (0,) * SHARDS))
-    assert {answer.error_code for answer in find_all_shards(directory).values()} == {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE
-    }
+    directory.set_assignment(Assignment(1, (make_replica(1, port=port), make_replica(2)), (0,) * SHARDS))
+    error_code = ErrorCode.NONE if is_valid else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert {answer.error_code for answer in find_all_shards(directory).values()} == {error_code}
+
+
+@pytest.mark.parametrize(("connections", "used"), [(0, 1), (1, 1), (3, 3), (64, 64), (100, 64)])
+def test_owner_has_a_node_id_for_each_connection(connections: int, used: int) -> None:
+    directory = CoordinatorDirectory(
+        HostPort("localhost", 9095), node_id_first=FIRST, node_ids=4, state_partitions=200
+    )
+    directory.set_assignment(Assignment(1, (make_replica(1, connections=connections),), (0,) * 200))
+    found = {route.node_id for route in directory._routes if route is not None}
+    assert found == set(range(min(found), min(found) + used))
+
+
+LONG_KEYS = ["x" * 16_384] * 5
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize(
+    ("keys", "sizes"),
+    [
+        ([], []),
+        (KEYS[:1], [1]),
+        (KEYS[:127], [127]),
+        (KEYS, [200]),
+        ([*KEYS, "no key", *KEYS[:2]], [200, 3]),
+        # A step has more than 32 Ki characters at most once.
+        (LONG_KEYS, [3, 2]),
+    ],
+)
+def test_response_in_steps_equals_the_response_at_once(
+    keys: list[object], sizes: list[int], version: int
+) -> None:
+    """Only versions with several keys have steps; only version 6 has keys of share groups."""
+    directory = make_directory()
+    names = [str(key) for key in keys] if version >= 4 else []
+    request = FindCoordinatorRequest(key="", key_type=2, coordinator_keys=names)
+    whole = directory.find(request, version)
+    codes = [answer.error_code for answer in whole.coordinators] if version >= 4 else [whole.error_code]
+    parts = list(directory.find_in_steps(request, version))
+    header = b"\0" if version >= 3 else b""
+    error_code = next((code for code in codes if code), 0)
+    assert join_encoded_parts(parts, version) == (header + encode_response(whole, version), error_code)
+    assert len(parts) == (len(sizes) + 1 if version >= 4 else 1)
+    wrong = [key for key in keys if isinstance(key, str)] if version == 6 else keys
+    assert codes.count(ErrorCode.INVALID_REQUEST) == (len(wrong) if version >= 4 else 1)

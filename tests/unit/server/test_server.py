@@ -15,7 +15,9 @@ from protocol.messages import api_versions, find_coordinator
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
+from protocol.wire import write_uvarint
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write
+from tests.limits import frames
 from tests.unit import clock_skipping
 from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
 
@@ -142,6 +144,33 @@ async def test_find_coordinator_for_other_key_types_returns_invalid_request(vers
         response = find_coordinator.decode_response(rest, 1 if version >= 3 else 0, version)
         error = response.coordinators[0].error_code if version >= 4 else response.error_code
         assert error == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("group", "topics", "answered"),
+    [
+        ("", {TOPIC_ID: [0]}, {}),
+        ("group", {}, {}),
+        ("group", {TOPIC_ID: []}, {}),
+        # Initialize returns the other topics; all other RPCs return no topic.
+        ("group", {TOPIC_ID: [], bytes(16): [0, 1]}, {bytes(16): [0, 1]}),
+    ],
+)
+async def test_request_without_share_partitions_gets_an_empty_response(
+    group: str, topics: dict[bytes, list[int]], answered: dict[bytes, list[int]]
+) -> None:
+    async with serve_coordinator() as served:
+        client = await served.connect()
+        for api_key in (frames.INITIALIZE, frames.READ):
+            body = write_uvarint(len(group) + 1) + group.encode() + write_uvarint(len(topics) + 1)
+            for topic_id, partitions in topics.items():
+                parts = [frames.partition_fields(api_key, partition) for partition in partitions]
+                body += topic_id + write_uvarint(len(parts) + 1) + b"".join(parts) + b"\0"
+            client.send(request_frame(api_key, 0, 1, body + b"\0"))
+        results = initialize_api.decode_response((await client.read_frame())[1], 1, 0).results
+        found = {topic.topic_id: [part.partition for part in topic.partitions] for topic in results}
+        assert found == answered
+        assert read_api.decode_response((await client.read_frame())[1], 1, 0).results == []
 
 
 async def test_responses_are_sent_in_request_order() -> None:

@@ -108,6 +108,21 @@ class ServedCoordinator:
         await self.runtime.stop()
 
 
+async def read_response_or_close(client: WireClient) -> bytes | None:
+    """Return the response to the only request; None if the server closed the connection instead."""
+    try:
+        return (await client.read_frame())[1]
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def exchange_frame(served: ServedCoordinator, data: bytes) -> bytes | None:
+    """Send a frame on a new connection; return the response."""
+    client = await served.connect()
+    client.send(data)
+    return await read_response_or_close(client)
+
+
 @asynccontextmanager
 async def serve_coordinator(
     limits: ServerLimits | None = None,
