@@ -55,6 +55,8 @@ _REFUSED: dict[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client is not authorized to write to the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this client is not authorized to write with a producer id",
     ErrorCode.INVALID_RECORD: "the broker rejected the records as invalid",
+    ErrorCode.INVALID_TIMESTAMP: "the clock of this host is ahead of the broker's by more than "
+    "message.timestamp.after.max.ms of the topic",
 }
 # The broker's producer state differs from that of this process. Whether the batch was appended can only be
 # determined by reading the log.

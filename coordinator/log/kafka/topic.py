@@ -52,6 +52,8 @@ def required_configs(min_isr: int) -> dict[str, str]:
         "min.insync.replicas": str(min_isr),
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
+        # Brokers accept timestamps of a clock that is wrong (KIP-937).
+        "message.timestamp.after.max.ms": str((1 << 63) - 1),
         "max.message.bytes": str(BATCH_BYTES_MAX),
     }
 
@@ -60,6 +62,7 @@ _CONSEQUENCES = {
     "retention.ms": "records are dropped after that time, and the state of idle share groups is lost",
     "retention.bytes": "old records are dropped beyond that size, and state is lost",
     "unclean.leader.election.enable": "acknowledged records can be lost when a broker fails",
+    "message.timestamp.after.max.ms": "nothing can be written while this host's clock is ahead by more",
     "message.timestamp.type": "the time of a record is that of the broker, not of the coordinator",
 }
 

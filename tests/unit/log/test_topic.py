@@ -36,6 +36,7 @@ def test_topic_with_the_wanted_configs_has_no_problems() -> None:
         ("retention.bytes", "1000", "retention.bytes=1000, not -1"),
         ("unclean.leader.election.enable", "true", "acknowledged records can be lost"),
         ("message.timestamp.type", "LogAppendTime", "message.timestamp.type=LogAppendTime"),
+        ("message.timestamp.after.max.ms", "3600000", "while this host's clock is ahead by more"),
         ("max.message.bytes", "1048588", "max.message.bytes=1048588, not 16777216"),
         ("min.insync.replicas", "1", "min.insync.replicas=1, not 2"),
         ("min.insync.replicas", "4", "min.insync.replicas=4 with 3 replicas: nothing can be written"),
