@@ -38,6 +38,8 @@ from coordinator.errors import LogRefused, LogUnavailable
 from protocol.errors import ErrorCode
 from protocol.messages import produce as produce_api
 
+# Brokers answer a deletion when all live replicas have made it, or at its timeout.
+_PRUNE_CHANNEL = "prune"
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 _TRANSACTION = 1
@@ -204,7 +206,7 @@ class Brokers:
         request = DeleteRecordsRequest(
             [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
         )
-        response = await self._connections.send(node, METADATA_CHANNEL, request)
+        response = await self._connections.send(node, _PRUNE_CHANNEL, request)
         return {partition: code for _, answers, *_ in response.topics for partition, _, code, *_ in answers}
 
     # Requests about a producer.
