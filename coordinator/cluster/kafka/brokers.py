@@ -280,7 +280,10 @@ class Brokers:
         return bool(code == ErrorCode.NONE)
 
     async def topic_configs(self) -> Mapping[str, str] | None:
-        """Return all configs of the topic including defaults, None if they cannot be read."""
+        """Return all configs of the topic including defaults, None if this client may not read them.
+
+        Raises LogUnavailable if the broker does not know a new topic yet.
+        """
         try:
             response = await self._connections.send_to_any_broker(
                 DescribeConfigsRequest([(_TOPIC_RESOURCE, self._topic, None)], include_synonyms=False)
@@ -288,6 +291,8 @@ class Brokers:
         except UnsupportedApi:
             return None
         code, _, _, _, entries = response.resources[0]
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise LogUnavailable(f"a broker does not know topic {self._topic} yet")
         if code != ErrorCode.NONE:
             return None
         return {name: value for name, value, *_ in entries if value is not None}
