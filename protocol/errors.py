@@ -74,6 +74,12 @@ class ErrorCode(IntEnum):
     FENCED_STATE_EPOCH = 124
 
 
+def kafka_error(code: int) -> str:
+    """Return "Kafka's error" with the name and the number of a code, which may be unknown here."""
+    name = ErrorCode(code).name if code in ErrorCode.__members__.values() else "with the number"
+    return f"Kafka's error {name} ({code:d})"
+
+
 class ProtocolError(Exception):
     """Base class of this package's exceptions; `error_code` is the code for the error response, if any."""
 

@@ -35,7 +35,7 @@ from coordinator.cluster.kafka.topic_requests import (
     read_produce_response,
 )
 from coordinator.errors import LogRefused, LogUnavailable
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.messages import produce as produce_api
 
 # Brokers answer a deletion when all live replicas have made it, or at its timeout.
@@ -256,7 +256,7 @@ class Brokers:
             return None
         if code != ErrorCode.NONE:
             error = LogRefused if code in _REFUSALS else LogUnavailable
-            raise error(f"topic {self._topic} cannot be described: Kafka's error {code}")
+            raise error(f"topic {self._topic} cannot be described: {kafka_error(code)}")
         partitions = self._connections.metadata.topic.partitions.values()
         replicas = min(len(partition.replicas) for partition in partitions)
         ready = all(partition.leader != NO_NODE for partition in partitions)
@@ -275,7 +275,7 @@ class Brokers:
         ((_, code, message, *_),) = response.topic_errors
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             error = LogRefused if code in _REFUSALS else LogUnavailable
-            why = f"{message or 'no reason given'} (Kafka's error {code})"
+            why = f"{message or 'no reason given'} ({kafka_error(code)})"
             raise error(f"topic {self._topic} cannot be created: {why}")
         return bool(code == ErrorCode.NONE)
 

@@ -14,7 +14,7 @@ from coordinator.cluster.kafka.broker_results import NoResponse, ProducerId
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, read_owner_epoch
 from coordinator.log.kafka.replay import PartitionReader
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.record_batch import decode_batches
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class ProducerIdAllocator:
                     producer = await self._cluster.init_producer_id(name)
                 if producer.error_code == ErrorCode.NONE:
                     return producer
-                why = f"Kafka's error {producer.error_code}"
+                why = kafka_error(producer.error_code)
                 if producer.error_code in _FORBIDDEN and transactional:
                     self._disable_transactional_id(why)
                     transactional = False
