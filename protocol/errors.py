@@ -44,6 +44,7 @@ class ErrorCode(IntEnum):
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
@@ -71,6 +72,12 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     FENCED_STATE_EPOCH = 124
+
+
+def kafka_error(code: int) -> str:
+    """Return "Kafka's error" with the name and the number of a code, which may be unknown here."""
+    name = ErrorCode(code).name if code in ErrorCode.__members__.values() else "with the number"
+    return f"Kafka's error {name} ({code:d})"
 
 
 class ProtocolError(Exception):

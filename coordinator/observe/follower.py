@@ -60,6 +60,8 @@ class _FollowedPartition:
         self.position: int | None = None
         self.log_start = 0
         self.fetched_s = -inf
+        # After an error, the partition is not fetched before this time.
+        self.retry_s = -inf
         self.load_ms = 0
         self.loaded_records = 0
         self.caught_up_once = False
@@ -112,8 +114,10 @@ class LogFollower:
                     await self._fetch_from_leaders()
                 retry_s = _RETRY_S
                 await asyncio.sleep(_NO_TOPIC_S)
-            except CoordinatorError as error:
-                if str(error) != self._failure:
+            except Exception as error:
+                if not isinstance(error, CoordinatorError):
+                    _logger.exception("Internal error while following topic %s; retrying.", self._topic)
+                elif str(error) != self._failure:
                     _logger.warning(
                         "Cannot follow topic %s: %s; retrying.", self._topic, str(error).rstrip(".")
                     )
@@ -178,15 +182,25 @@ class LogFollower:
     async def _follow_node(self, node: int) -> None:
         """Fetch the partitions that this broker leads; return when it leads none."""
         while led := [each for each in self._partitions if self._cluster.leader(each.number) == node]:
+            now_s = asyncio.get_running_loop().time()
+            led = [each for each in led if each.retry_s <= now_s]
             try:
                 await self._begin_replays(node, [each for each in led if each.position is None])
-                fetched = await self._fetch_batches(node, led)
+                positions = {each.number: each.position for each in led if each.position is not None}
+                if not positions:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                fetched = await self._cluster.fetch(
+                    node, CHANNEL, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS
+                )
             except NoResponse:
                 self._cluster.refresh_soon()
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if not await self._replay_responses(led, fetched):
-                await asyncio.sleep(_RETRY_S)
+            for each in led:
+                # After a change of the leader, the new leader's records may have been replayed meanwhile.
+                if each.number in fetched and each.position == positions.get(each.number):
+                    await self._replay_response(each, fetched[each.number])
 
     async def _begin_replays(self, node: int, partitions: list[_FollowedPartition]) -> None:
         """Begin the replay of these partitions at their log starts."""
@@ -216,67 +230,55 @@ class LogFollower:
             if start.log_offset >= end.log_offset:
                 self._finish_replay(each)
 
-    async def _fetch_batches(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
-        positions = {each.number: each.position for each in led if each.position is not None}
-        if not positions:
-            return {}
-        return dict(
-            await self._cluster.fetch(node, CHANNEL, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS)
-        )
-
-    async def _replay_responses(self, led: list[_FollowedPartition], fetched: dict[int, FetchResult]) -> bool:
-        """Replay the fetched records; return False if every partition failed."""
-        usable = False
-        for each in led:
-            answer = fetched.get(each.number)
-            if answer is None:
-                continue
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                _logger.info(
-                    "State partition %d was pruned and is replayed from its log start.",
-                    each.number,
-                )
-                each.restart_replay()
-                usable = True
-            elif answer.error_code != ErrorCode.NONE:
-                self._record_partition_error(each, answer.error_code)
-                self._cluster.refresh_soon()
-            else:
-                usable = True
-                each.fetched_s = asyncio.get_running_loop().time()
-                each.log_start = max(each.log_start, answer.start_offset)
-                await self._replay_data(each, answer.data)
-        return usable
+    async def _replay_response(self, each: _FollowedPartition, answer: FetchResult) -> None:
+        """Replay the fetched records of a partition, or handle the error."""
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            _logger.info("State partition %d was pruned and is replayed from its log start.", each.number)
+            each.restart_replay()
+        elif answer.error_code != ErrorCode.NONE:
+            self._record_partition_error(each, answer.error_code)
+        else:
+            each.fetched_s = asyncio.get_running_loop().time()
+            each.log_start = max(each.log_start, answer.start_offset)
+            await self._replay_data(each, answer.data)
 
     def _record_partition_error(self, each: _FollowedPartition, error_code: int) -> None:
         if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             each.failure = (
                 f"Read on topic {self._topic} is not allowed. Add the ACL: Read on topic {self._topic}."
             )
+        each.retry_s = asyncio.get_running_loop().time() + _RETRY_S
         self._cluster.refresh_soon()
 
     async def _replay_data(self, each: _FollowedPartition, data: bytes) -> None:
-        """Replay the complete batches of a response, and advance the position past them."""
+        """Replay the complete batches of a response, and advance the position past them.
+
+        Stop if the records of another response are replayed meanwhile.
+        """
         at = batches = 0
         try:
             while (size := batch_size_at(data, at)) is not None and at + size <= len(data):
                 batch = data[at : at + size]
                 self._replay_batch(each, batch)
-                each.position = next_offset_at(data, at)
+                each.position = position = next_offset_at(data, at)
                 at += size
                 batches += 1
                 if batches % SLICE_BATCHES == 0:
                     await asyncio.sleep(0)
-            each.failure = None
+                    if each.position != position:
+                        return
         except DecodeError as error:
-            each.failure = (
-                f"state partition {each.number} cannot be read at log offset {each.position}: {error}"
-            )
-            _logger.error("%s. Run share-coordinator recovery audit.", each.failure)
+            failure = f"state partition {each.number} cannot be read at log offset {each.position}: {error}"
+            if failure != each.failure:
+                _logger.error("%s. Run share-coordinator recovery audit.", failure)
+            each.failure = failure
+            each.retry_s = asyncio.get_running_loop().time() + _RETRY_MAX_S
             each.restart_replay()
             return
         if each.replay is not None and each.position is not None and each.position >= each.replay_end:
             self._finish_replay(each)
+        if each.replay is None:
+            each.failure = None
 
     def _replay_batch(self, each: _FollowedPartition, batch: bytes) -> None:
         for kept in keep_valid_records(batch, each.validity, each.log_start):
@@ -293,7 +295,10 @@ class LogFollower:
                     continue
                 before = shard.state(record.key)
                 shard.replay(record, logged.offset, logged.timestamp_ms)
-                self.on_record_followed(record.key, before, record)
+                try:
+                    self.on_record_followed(record.key, before, record)
+                except Exception:
+                    _logger.exception("The signals of share group %s cannot be updated.", record.key.group_id)
 
     def _finish_replay(self, each: _FollowedPartition) -> None:
         each.shard, each.replay = each.replayed, None

@@ -82,6 +82,8 @@ class KafkaInMemory:
         self.nodes = nodes
         self.transactional = True
         self.deletes_records = True
+        # If set, brokers serve DeleteRecords when this future is done.
+        self.deletions_delayed: asyncio.Future[None] | None = None
         # Whether brokers check the topic ids in requests.
         self.checks_topic_ids = True
         # Error codes for the next batches. These batches are not appended.
@@ -105,9 +107,10 @@ class KafkaInMemory:
         servers = ",".join(f"{host}:{port}" for host, port in brokers.addresses.values())
         return register_for_close(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
 
-    def _record(self, api_key: int, node: int) -> None:
+    def _record(self, api_key: int, node: int) -> asyncio.Future[None] | None:
         if api_key in _RECORDED:
             self.requests.append((_RECORDED[api_key], node))
+        return self.deletions_delayed if api_key == _DELETE_RECORDS else None
 
     # Topics.
 

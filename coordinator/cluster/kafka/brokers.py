@@ -35,9 +35,11 @@ from coordinator.cluster.kafka.topic_requests import (
     read_produce_response,
 )
 from coordinator.errors import LogRefused, LogUnavailable
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.messages import produce as produce_api
 
+# Brokers answer a deletion when all live replicas have made it, or at its timeout.
+_PRUNE_CHANNEL = "prune"
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 _TRANSACTION = 1
@@ -204,7 +206,7 @@ class Brokers:
         request = DeleteRecordsRequest(
             [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
         )
-        response = await self._connections.send(node, METADATA_CHANNEL, request)
+        response = await self._connections.send(node, _PRUNE_CHANNEL, request)
         return {partition: code for _, answers, *_ in response.topics for partition, _, code, *_ in answers}
 
     # Requests about a producer.
@@ -254,7 +256,7 @@ class Brokers:
             return None
         if code != ErrorCode.NONE:
             error = LogRefused if code in _REFUSALS else LogUnavailable
-            raise error(f"topic {self._topic} cannot be described: Kafka's error {code}")
+            raise error(f"topic {self._topic} cannot be described: {kafka_error(code)}")
         partitions = self._connections.metadata.topic.partitions.values()
         replicas = min(len(partition.replicas) for partition in partitions)
         ready = all(partition.leader != NO_NODE for partition in partitions)
@@ -273,12 +275,15 @@ class Brokers:
         ((_, code, message, *_),) = response.topic_errors
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             error = LogRefused if code in _REFUSALS else LogUnavailable
-            why = f"{message or 'no reason given'} (Kafka's error {code})"
+            why = f"{message or 'no reason given'} ({kafka_error(code)})"
             raise error(f"topic {self._topic} cannot be created: {why}")
         return bool(code == ErrorCode.NONE)
 
     async def topic_configs(self) -> Mapping[str, str] | None:
-        """Return all configs of the topic including defaults, None if they cannot be read."""
+        """Return all configs of the topic including defaults, None if this client may not read them.
+
+        Raises LogUnavailable if the broker does not know a new topic yet.
+        """
         try:
             response = await self._connections.send_to_any_broker(
                 DescribeConfigsRequest([(_TOPIC_RESOURCE, self._topic, None)], include_synonyms=False)
@@ -286,6 +291,8 @@ class Brokers:
         except UnsupportedApi:
             return None
         code, _, _, _, entries = response.resources[0]
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise LogUnavailable(f"a broker does not know topic {self._topic} yet")
         if code != ErrorCode.NONE:
             return None
         return {name: value for name, value, *_ in entries if value is not None}

@@ -24,7 +24,7 @@ from coordinator.cluster.kafka.share_group_types import (
 )
 from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogUnavailable
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.messages import delete_share_group_offsets as delete_api
 from protocol.messages import describe_share_group_offsets as describe_offsets_api
 from protocol.messages import find_coordinator as find_api
@@ -130,7 +130,7 @@ class ShareGroups:
             GeneratedRequest(list_api, list_api.ListGroupsRequest([], [_SHARE]))
         ):
             if response.error_code != ErrorCode.NONE:
-                raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
+                raise LogUnavailable(f"groups cannot be listed: {kafka_error(response.error_code)}")
             found |= {group.group_id for group in response.groups}
         return found
 

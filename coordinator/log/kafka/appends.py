@@ -32,7 +32,7 @@ from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import Leader, Ownership
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from coordinator.log.kafka.replay import PartitionReader
-from protocol.errors import DecodeError, ErrorCode
+from protocol.errors import DecodeError, ErrorCode, kafka_error
 from protocol.record_batch import RecordBatch, decode_batches
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ _REFUSED: dict[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client is not authorized to write to the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this client is not authorized to write with a producer id",
     ErrorCode.INVALID_RECORD: "the broker rejected the records as invalid",
+    ErrorCode.INVALID_TIMESTAMP: "the clock of this host is ahead of the broker's by more than "
+    "message.timestamp.after.max.ms of the topic",
 }
 # The broker's producer state differs from that of this process. Whether the batch was appended can only be
 # determined by reading the log.
@@ -245,7 +247,7 @@ class Appender:
                 append, LogFenced(f"state partition {append.state_partition} was taken over (error {code})")
             )
         elif code in _PRODUCER_STATE_DIFFERS:
-            self._start_log_check(self._fail_unknown_outcome(append, f"Kafka's error {code}"))
+            self._start_log_check(self._fail_unknown_outcome(append, kafka_error(code)))
         elif code in _REFUSED and not append.may_be_appended:
             self._fail_append(append, LogUnavailable(_REFUSED[code]))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID and (reason := self._cluster.recreated_reason()):
@@ -254,7 +256,7 @@ class Appender:
             )
         else:
             append.may_be_appended |= code not in _NOT_APPENDED
-            return f"Kafka's error {code}"
+            return kafka_error(code)
         return None
 
     def _handle_timeout(self, append: AppendInFlight, why: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coordinator.cluster.kafka.broker_results import ListedOffset
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 
 if TYPE_CHECKING:
     from coordinator.cluster.kafka.brokers import Brokers
@@ -69,7 +69,7 @@ class OffsetFinder:
     @staticmethod
     def _handle_listed_offset(request: _OffsetRequest, listed: ListedOffset) -> str | None:
         if listed.error_code != ErrorCode.NONE:
-            return f"Kafka's error {listed.error_code}"
+            return kafka_error(listed.error_code)
         if not request.answer.done():
             request.answer.set_result(listed.log_offset)
         return None

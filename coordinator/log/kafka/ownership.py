@@ -14,7 +14,7 @@ from coordinator.cluster.kafka.broker_results import NoResponse, ProducerId
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, read_owner_epoch
 from coordinator.log.kafka.replay import PartitionReader
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.record_batch import decode_batches
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
-# Maximum wait for the transaction coordinator. After it, the claim is made without a transactional id. Kafka
-# needs less time to detect a dead broker and to move its transactional ids.
+# Maximum wait for the transaction coordinator, at most half of the timeout. After it, the claim is made
+# without a transactional id. Kafka needs less time to detect a dead broker and to move its transactional ids.
 _COORDINATOR_TIMEOUT_S = 15.0
 _FORBIDDEN = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
@@ -166,8 +166,8 @@ async def read_tail_owner(
 class ProducerIdAllocator:
     """Allocates producer ids, without a transactional id if this client is not authorized to use one.
 
-    If the transaction coordinator cannot be reached, a claim also omits the transactional id, because the
-    leader of the state partition may be reachable.
+    If the transaction coordinator is not available, a claim also omits the transactional id, because the
+    leader of the state partition may be available.
     """
 
     def __init__(self, cluster: "Brokers", topic: str, *, timeout_s: float) -> None:
@@ -180,8 +180,8 @@ class ProducerIdAllocator:
         """Return a producer id for a new ownership. Raises LogUnavailable."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
-        coordinator_deadline_s = loop.time() + _COORDINATOR_TIMEOUT_S
-        transactional = self._transactional
+        coordinator_deadline_s = loop.time() + min(_COORDINATOR_TIMEOUT_S, self._timeout_s / 2)
+        transactional, why = self._transactional, "no answer"
         while True:
             name = f"share-coordinator.{self._topic}.{state_partition}" if transactional else None
             try:
@@ -190,20 +190,19 @@ class ProducerIdAllocator:
                     producer = await self._cluster.init_producer_id(name)
                 if producer.error_code == ErrorCode.NONE:
                     return producer
-                why = f"Kafka's error {producer.error_code}"
-                coordinator_deadline_s = loop.time() + _COORDINATOR_TIMEOUT_S
+                why = kafka_error(producer.error_code)
                 if producer.error_code in _FORBIDDEN and transactional:
                     self._disable_transactional_id(why)
                     transactional = False
                     continue
             except (NoResponse, TimeoutError) as error:
-                why = str(error) or "no answer"
-                if transactional and loop.time() >= coordinator_deadline_s:
-                    _logger.warning(
-                        "state partition %d is claimed without its transactional id: %s", state_partition, why
-                    )
-                    transactional = False
-                    continue
+                why = str(error) or why
+            if transactional and loop.time() >= coordinator_deadline_s:
+                _logger.warning(
+                    "state partition %d is claimed without its transactional id: %s", state_partition, why
+                )
+                transactional = False
+                continue
             if loop.time() >= deadline_s:
                 raise LogUnavailable(f"no producer id for state partition {state_partition}: {why}")
             await asyncio.sleep(_PAUSE_S)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.cluster.kafka.broker_results import NO_NODE, UnsupportedApi
 from coordinator.errors import LogError
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 
 if TYPE_CHECKING:
     from coordinator.cluster.kafka.brokers import Brokers
@@ -114,5 +114,7 @@ class Pruner:
         if code not in self._last_logged:
             self._last_logged.add(code)
             _logger.warning(
-                "partition %d of the state topic was not pruned: Kafka's error %d", partition, code
+                "partition %d of the state topic was not pruned: %s",
+                partition,
+                kafka_error(code),
             )

@@ -30,6 +30,8 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 # into several batches. A record cannot be split, and the snapshot of a large state is one record.
 BATCH_BYTES_MAX = 16 << 20
 BROKERS_BATCH_BYTES_MAX = 1_048_588
+# The configs that limit the size of a batch.
+_BATCH_LIMITS = ("max.message.bytes", "segment.bytes")
 
 _PAUSE_S = 0.2
 
@@ -52,6 +54,8 @@ def required_configs(min_isr: int) -> dict[str, str]:
         "min.insync.replicas": str(min_isr),
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
+        # Brokers accept timestamps of a clock that is wrong (KIP-937).
+        "message.timestamp.after.max.ms": str((1 << 63) - 1),
         "max.message.bytes": str(BATCH_BYTES_MAX),
     }
 
@@ -60,6 +64,7 @@ _CONSEQUENCES = {
     "retention.ms": "records are dropped after that time, and the state of idle share groups is lost",
     "retention.bytes": "old records are dropped beyond that size, and state is lost",
     "unclean.leader.election.enable": "acknowledged records can be lost when a broker fails",
+    "message.timestamp.after.max.ms": "nothing can be written while this host's clock is ahead by more",
     "message.timestamp.type": "the time of a record is that of the broker, not of the coordinator",
 }
 
@@ -86,9 +91,7 @@ async def ensure_topic(
     check_topic_name(config.name)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     topic = await cluster.describe_topic()
-    found = topic is not None
-    if not found:
-        await _create_topic(cluster, config, allow_few_brokers=allow_few_brokers)
+    created = topic is None and await _create_topic(cluster, config, allow_few_brokers=allow_few_brokers)
     while topic is None or not topic.ready:
         if asyncio.get_running_loop().time() >= deadline_s:
             if topic is not None:
@@ -100,7 +103,7 @@ async def ensure_topic(
         topic = await cluster.describe_topic()
     # Another coordinator may have created the topic meanwhile, with another partition count.
     check_partition_count(config, topic)
-    if not found:
+    if created:
         return BatchLimits(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
     configs = await cluster.topic_configs()
     for problem in config_problems(config, topic, configs):
@@ -163,11 +166,12 @@ def config_problems(
     for name, why in _CONSEQUENCES.items():
         if configs.get(name, wanted[name]) != wanted[name]:
             found.append(f"{name}={configs[name]}, not {wanted[name]}: {why}")
-    bytes_max = _batch_bytes_max(configs)
-    if bytes_max < BATCH_BYTES_MAX:
-        found.append(
-            f"max.message.bytes={bytes_max}, not {BATCH_BYTES_MAX}: the snapshot of a large state may not fit"
-        )
+    for name in _BATCH_LIMITS:
+        bytes_max = int(configs.get(name, BATCH_BYTES_MAX))
+        if bytes_max < BATCH_BYTES_MAX:
+            found.append(
+                f"{name}={bytes_max}, not {BATCH_BYTES_MAX}: the snapshot of a large state may not fit"
+            )
     min_isr = int(configs.get("min.insync.replicas", config.min_isr))
     if min_isr < min(config.min_isr, topic.replicas):
         found.append(
@@ -179,10 +183,11 @@ def config_problems(
 
 
 def _batch_bytes_max(configs: Mapping[str, str]) -> int:
-    return int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
+    return min(int(configs.get(name, BATCH_BYTES_MAX)) for name in _BATCH_LIMITS)
 
 
-async def _create_topic(cluster: "Brokers", config: TopicConfig, *, allow_few_brokers: bool) -> None:
+async def _create_topic(cluster: "Brokers", config: TopicConfig, *, allow_few_brokers: bool) -> bool:
+    """Create the topic; return False if another process has created it."""
     brokers = await cluster.broker_count()
     replicas = min(config.replication_factor, brokers)
     min_isr = min(config.min_isr, replicas)
@@ -201,5 +206,7 @@ async def _create_topic(cluster: "Brokers", config: TopicConfig, *, allow_few_br
             replicas,
             min_isr,
         )
-    if await cluster.create_topic(config.partitions, replicas, required_configs(min_isr)):
+    created = await cluster.create_topic(config.partitions, replicas, required_configs(min_isr))
+    if created:
         _logger.info("created topic %s: %d partitions, %d replicas", config.name, config.partitions, replicas)
+    return created

@@ -17,7 +17,7 @@ import msgspec
 from coordinator.cluster.kafka.broker_results import NO_NODE
 from coordinator.errors import CoordinatorError, LogRefused, LogUnavailable
 from coordinator.observe.signals.monitor import SignalEvent
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.record_batch import encode_batch
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class EventTopic:
         partition = crc32(key) % partitions
         node = self._cluster.leader(partition)
         if node == NO_NODE:
-            self._cluster.refresh_soon()
+            # The topic may have been created again with fewer partitions.
+            self._partitions = 0
             raise LogUnavailable(f"partition {partition} of topic {self._topic} has no leader")
         batch = encode_batch(0, event.timestamp_ms, [(key, msgspec.json.encode(event))])
         results = await self._cluster.produce(node, CHANNEL, [(partition, batch)], TIMEOUT_MS)
@@ -126,7 +127,7 @@ class EventTopic:
         self._cluster.refresh_soon()
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise LogRefused(f"Write is not allowed. Add the ACL: Write on topic {self._topic}.")
-        raise LogUnavailable(f"topic {self._topic} refused a record with Kafka's error {code}")
+        raise LogUnavailable(f"topic {self._topic} refused a record with {kafka_error(code)}")
 
     async def close(self) -> None:
         """Close all connections."""

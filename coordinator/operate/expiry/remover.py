@@ -12,7 +12,7 @@ from coordinator.operate.expiry.observer import GroupAdmin
 from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason
 from coordinator.serve.runtime import Operation, Runtime, ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, ShareState
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, kafka_error
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 
@@ -254,7 +254,7 @@ def _is_unchanged(
 
 def _make_refusal(each: AbandonedState, error_code: int, message: str) -> RemovalResult:
     failed = error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
-    why = message or f"Kafka's error {error_code}"
+    why = message or kafka_error(error_code)
     return RemovalResult(each, 0, why, failed, error_code in _COORDINATOR_UNAVAILABLE)
 
 

@@ -297,6 +297,14 @@ async def test_appended_records_exist_after_a_reopen(log_under_test: LogUnderTes
     assert [offset for offset, _, _ in expected[4]] == [n + gap * (n // 30 + 1) for n in range(120)]
 
 
+async def test_record_with_a_timestamp_far_in_the_future_is_stored(log_under_test: LogUnderTest) -> None:
+    log = await open_log(log_under_test)
+    at, error = await append(log, 0, one_record(), timestamp_ms=4_102_444_800_000)
+    assert error is None
+    assert await read_all(log) == {0: [(at, b"key", b"value")]}
+    await log.close()
+
+
 async def test_close_completes_pending_appends_and_refuses_later_ones(log_under_test: LogUnderTest) -> None:
     log = await open_log(log_under_test)
     told: list[tuple[int, LogError | None]] = []

@@ -189,10 +189,11 @@ async def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(
     assert isinstance(error, LogFenced if claims else LogOutcomeUnknown)
 
 
-async def test_batch_refused_by_the_broker_was_not_written() -> None:
+@pytest.mark.parametrize("refusal", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP])
+async def test_batch_refused_by_the_broker_was_not_written(refusal: ErrorCode) -> None:
     kafka_logs = KafkaLogs()
     log = await kafka_logs.open_owned_log(0)
-    kafka_logs.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
+    kafka_logs.kafka.produce_errors = [refusal]
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogUnavailable)
     assert await append_durably(log, 0, ONE) == 1

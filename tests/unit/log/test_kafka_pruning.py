@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from tests.unit.log.environments import append, append_durably, prune_log
+from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, prune_log
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
@@ -49,6 +49,23 @@ async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> N
     await third.close()
     assert kafka_logs.partition(0).start == 6
     assert await read_values(await kafka_logs.open_owned_log(0)) == []
+
+
+async def test_claims_do_not_wait_for_a_deletion_in_progress() -> None:
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    for _ in range(3):
+        await append_durably(log, 0, ONE)
+    # The leader answers a deletion when all live replicas have made it, possibly at its timeout.
+    kafka_logs.kafka.deletions_delayed = asyncio.get_running_loop().create_future()
+    kafka_logs.kafka.requests.clear()
+    await prune_log(log, 0, 3)
+    await asyncio.sleep(0.1)
+    ((_, busy),) = [each for each in kafka_logs.kafka.requests if each[0] == "delete"]
+    async with asyncio.timeout(0.5):
+        for partition in range(1, STATE_PARTITIONS):
+            await log.acquire_ownership(partition)
+    assert ("producer id", busy) in kafka_logs.kafka.requests
 
 
 async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:

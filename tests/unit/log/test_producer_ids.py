@@ -21,24 +21,27 @@ TIMEOUT_S = 30.0
 class FakeTransactionCoordinators:
     """The part of `Brokers` that allocates producer ids.
 
-    `behaviour` applies to requests with a transactional id: refuses, hangs, loads or answers.
+    `behaviour` applies to requests with a transactional id: refuses, hangs, is missing or answers. `failing`
+    is the error of all other requests.
     """
 
     def __init__(self, behaviour: str) -> None:
         self.behaviour = behaviour
+        self.failing = int(ErrorCode.NONE)
         self.names: list[str | None] = []
 
     async def init_producer_id(self, transactional_id: str | None) -> ProducerId:
         self.names.append(transactional_id)
         await asyncio.sleep(0.001)
         if transactional_id is None:
-            return ProducerId(ErrorCode.NONE, 7, 0)
+            return ProducerId(self.failing, 7, 0)
         if self.behaviour == "refuses":
             raise NoResponse("nobody listens", sent=False)
         if self.behaviour == "hangs":
             await asyncio.sleep(3600.0)
-        if self.behaviour == "loads":
-            return ProducerId(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        if self.behaviour == "is missing":
+            # Kafka's response while a partition of __transaction_state has no leader, or cannot be created.
+            return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
         return ProducerId(ErrorCode.NONE, 8, 3)
 
 
@@ -46,8 +49,8 @@ def make_allocator(coordinators: FakeTransactionCoordinators) -> ProducerIdAlloc
     return ProducerIdAllocator(cast(Brokers, coordinators), "state", timeout_s=TIMEOUT_S)
 
 
-@pytest.mark.parametrize("behaviour", ["refuses", "hangs"])
-async def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
+@pytest.mark.parametrize("behaviour", ["refuses", "hangs", "is missing"])
+async def test_claim_omits_the_transactional_id_if_no_coordinator_is_available(
     behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordinators = FakeTransactionCoordinators(behaviour)
@@ -69,9 +72,9 @@ async def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
 
 
 async def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None:
-    coordinators = FakeTransactionCoordinators("loads")
-    with pytest.raises(LogUnavailable, match="Kafka's error 14"):
+    coordinators = FakeTransactionCoordinators("is missing")
+    coordinators.failing = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(LogUnavailable, match=r"Kafka's error COORDINATOR_LOAD_IN_PROGRESS \(14\)"):
         await make_allocator(coordinators).get(4)
-    assert None not in coordinators.names
-    asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, coordinators, "behaviour", "answers")
+    asyncio.get_running_loop().call_later(TIMEOUT_S / 2 - 1.0, setattr, coordinators, "behaviour", "answers")
     assert (await make_allocator(coordinators).get(4)).producer_id == 8

@@ -39,7 +39,9 @@ def test_topic_with_the_wanted_configs_has_no_problems() -> None:
         ("retention.bytes", "1000", "retention.bytes=1000, not -1"),
         ("unclean.leader.election.enable", "true", "acknowledged records can be lost"),
         ("message.timestamp.type", "LogAppendTime", "message.timestamp.type=LogAppendTime"),
+        ("message.timestamp.after.max.ms", "3600000", "while this host's clock is ahead by more"),
         ("max.message.bytes", "1048588", "max.message.bytes=1048588, not 16777216"),
+        ("segment.bytes", "1048576", "segment.bytes=1048576, not 16777216"),
         ("min.insync.replicas", "1", "min.insync.replicas=1, not 2"),
         ("min.insync.replicas", "4", "min.insync.replicas=4 with 3 replicas: nothing can be written"),
     ],
@@ -133,7 +135,7 @@ async def test_leaders_of_a_new_topic_are_awaited(
 
 @SIMULATED
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_only_the_creator_of_the_topic_logs_its_creation(
+async def test_topic_that_another_process_creates_at_the_same_time_is_checked(
     is_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -144,13 +146,14 @@ async def test_only_the_creator_of_the_topic_logs_its_creation(
     async def create_after_another_process(
         partitions: int, replicas: int, configs: Mapping[str, str]
     ) -> bool:
-        kafka.create_topic("state", partitions, configs)
+        kafka.create_topic("state", partitions, {**configs, "retention.ms": "1"})
         return await create_topic(partitions, replicas, configs)
 
     if not is_first:
         cluster.create_topic = create_after_another_process  # type: ignore[method-assign]
     await connect_and_ensure_topic(kafka, cluster)
     assert caplog.text.count("created topic state") == is_first
+    assert caplog.text.count("records are dropped after that time") == (not is_first)
 
 
 @SIMULATED

@@ -1,11 +1,12 @@
 """The follower of a state log, with a Kafka in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 
+from coordinator.cluster.kafka.broker_results import FetchResult
 from coordinator.observe import LogFollower
 from coordinator.shard import ShareState
 from protocol.errors import ErrorCode
@@ -43,7 +44,8 @@ class FollowedTopic:
         self.fake = KafkaInMemory()
         self.fake.create_topic(TOPIC, PARTITIONS)
         self.followed: list[tuple[ShareState | None, StateRecord]] = []
-        self.follower = LogFollower(self.fake.new_client(TOPIC), TOPIC)
+        self.brokers = self.fake.new_client(TOPIC)
+        self.follower = LogFollower(self.brokers, TOPIC)
         self.follower.on_record_followed = self._record_change
 
     def _record_change(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
@@ -122,6 +124,59 @@ async def test_leader_change_is_followed() -> None:
         topic.fake.set_leader(NUMBER, 1 + topic.log.leader % 3)
         topic.write(make_update(110))
         await wait_until(lambda: topic.start_offset() == 110)
+
+
+async def test_late_response_of_the_former_leader_is_dropped() -> None:
+    async with follow_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        former, fetch = topic.log.leader, topic.brokers.fetch
+        delivered = asyncio.Event()
+        late: list[Mapping[int, FetchResult]] = []
+
+        async def fetch_with_delay(node: int, *rest: object, **options: int) -> Mapping[int, FetchResult]:
+            fetched = await fetch(node, *rest, **options)  # type: ignore[arg-type]
+            if node == former and fetched[NUMBER].data:
+                late.append(fetched)
+                await delivered.wait()
+            return fetched
+
+        topic.brokers.fetch = fetch_with_delay  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        topic.write(make_update(110))
+        await wait_until(lambda: late)
+        topic.fake.set_leader(NUMBER, 1 + former % 3)
+        topic.brokers.refresh_soon()
+        topic.write(make_update(120))
+        await wait_until(lambda: topic.start_offset() == 120)
+        delivered.set()
+        topic.write(make_update(130))
+        await wait_until(lambda: topic.start_offset() == 130)
+        assert [record for _, record in topic.followed] == list(map(make_update, (110, 120, 130)))
+
+
+async def test_damaged_partition_is_read_again_with_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    async with follow_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        topic.write(make_update(110))
+        batch = topic.log.batches.pop()
+        topic.log.batches.append(batch[:-1] + b"?")
+        topic.fake.requests.clear()
+        await asyncio.sleep(60)
+        assert any("cannot be read at log offset 1" in reason for reason in topic.follower.health())
+        assert caplog.text.count("cannot be read at log offset 1") == 1
+        # Each attempt needs two fetches. The other partitions are fetched twice a second, by two brokers.
+        assert len([name for name, _ in topic.fake.requests if name == "fetch"]) < 260
+        topic.log.batches[-1] = batch
+        await wait_until(lambda: topic.follower.health() == [] and topic.start_offset() == 110)
+
+
+async def test_exception_in_a_callback_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with follow_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        topic.follower.on_record_followed = lambda key, before, record: 1 // 0  # type: ignore[assignment]
+        topic.write(make_update(110))
+        await wait_until(lambda: topic.start_offset() == 110 and topic.follower.health() == [])
+        assert "ZeroDivisionError" in caplog.text
 
 
 async def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:

@@ -78,6 +78,22 @@ def test_refused_event_is_written_again(kafka: KafkaInMemory) -> None:
     assert [record.timestamp_ms for record in deliver_events(kafka, make_event(1), make_event(2))] == [1, 2]
 
 
+@pytest.mark.run_with(function=run_simulated)
+async def test_topic_that_was_created_again_with_fewer_partitions_receives_events(
+    kafka: KafkaInMemory,
+) -> None:
+    queue = EventQueue(EventTopic(kafka.new_client(TOPIC), TOPIC))
+    running = asyncio.create_task(queue.run())
+    for _ in range(2):
+        for number in range(20):
+            queue.put(make_event(number, f"group {number}"))
+        await asyncio.sleep(600)
+        assert sum(map(len, read_records(kafka))) == 20
+        kafka.create_topic(TOPIC, 1)
+    running.cancel()
+    await queue.close()
+
+
 def test_missing_permission_is_named(kafka: KafkaInMemory, caplog: pytest.LogCaptureFixture) -> None:
     kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 4
     assert deliver_events(kafka, make_event(1)) == []
