@@ -1,21 +1,16 @@
 """SASL mechanisms with a password: PLAIN (RFC 4616) and SCRAM (RFC 5802), compatible with Kafka brokers."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 from scramp import ScramException, ScramMechanism
 
 from coordinator.security.sasl import AuthenticationFailed, Identity, SaslStep, invalid_credentials
-from coordinator.security.users import Users
+from coordinator.security.users import User, Users
 
 _PARTS = 3
-
-
-def make_validity_check(users: Users, name: str) -> Callable[[], bool]:
-    """Return a function that returns whether a user's login is still valid."""
-    user = users.find_user(name)
-    return partial(users.is_unchanged, name, user) if user is not None else lambda: False
+# The time for SASLprep increases with the square of the length: seconds for 64 KiB of combining characters.
+_SCRAM_TOKEN_BYTES_MAX = 1024
 
 
 class PlainExchange:
@@ -27,13 +22,14 @@ class PlainExchange:
     async def process_token(self, token: bytes) -> SaslStep:
         """Process the token. The error texts are those of Kafka's PlainSaslServer."""
         authorization_id, name, password = _parse_plain_token(token)
+        user = self._users.find_user(name)
         if not await self._matches_password(name, password):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization_id and authorization_id != name:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        return SaslStep(b"", Identity(name), is_valid=make_validity_check(self._users, name))
+        return SaslStep(b"", Identity(name), is_valid=partial(self._users.is_unchanged, name, user))
 
     async def _matches_password(self, name: str, password: str) -> bool:
         # Deriving keys takes milliseconds, and clients can request it often, so it runs on a thread.
@@ -48,11 +44,15 @@ class ScramExchange:
         self._users = users
         self._known = False
         self._name = ""
+        # The user whose keys verify this exchange, even if the file is reloaded before the second token.
+        self._user: User | None = None
         self._server = ScramMechanism(mechanism).make_server(self._find_keys)
         self._begun = False
 
     async def process_token(self, token: bytes) -> SaslStep:
         """Process a token; the client gets the same error for every failure."""
+        if len(token) > _SCRAM_TOKEN_BYTES_MAX:
+            raise invalid_credentials(self._mechanism)
         try:
             text = token.decode()
             if not self._begun:
@@ -65,11 +65,12 @@ class ScramExchange:
             raise invalid_credentials(self._mechanism) from None
         if not self._known:
             raise invalid_credentials(self._mechanism)
-        return SaslStep(final, Identity(self._name), is_valid=make_validity_check(self._users, self._name))
+        is_valid = partial(self._users.is_unchanged, self._name, self._user)
+        return SaslStep(final, Identity(self._name), is_valid=is_valid)
 
     def _find_keys(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._name = name
-        user = self._users.find_user(name)
+        self._user = user = self._users.find_user(name)
         keys = user.keys.get(self._mechanism) if user is not None else None
         self._known = keys is not None
         return keys or self._users.decoy_keys(name, self._mechanism)

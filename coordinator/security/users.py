@@ -86,10 +86,10 @@ class Users(ReloadingFiles):
         """Return a user by name, or None."""
         return self._users.get(name)
 
-    def is_unchanged(self, name: str, user: User) -> bool:
-        """Return whether a user from `find_user` still exists with the same password or keys."""
+    def is_unchanged(self, name: str, user: User | None) -> bool:
+        """Return whether `find_user` returns a user with the same password or keys as before."""
         now = self.find_user(name)
-        if now is None or now.password is None or user.password is None:
+        if now is None or user is None or now.password is None or user.password is None:
             return now == user
         return _equal_in_constant_time(now.password, user.password)
 

@@ -7,7 +7,6 @@ only read access.
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -96,7 +95,7 @@ class AccessMiddleware:
         """
         headers = Headers(scope=scope)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+        if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
             self._access.audit_refusal(
                 principal.address, f"from a page of {escape_unprintable(origin)}", principal.who
             )

@@ -11,7 +11,7 @@ from protocol.state_records import parse_topic_id
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
 # A smaller maximum page size, for lists whose items take more work.
 ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
-Offset = Annotated[int, Query(ge=0, description="Number of items to skip.")]
+Offset = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of items to skip.")]
 FromOffset = Annotated[
     int | None, Query(ge=0, description="Add up to 256 offset ranges, from this offset on.")
 ]

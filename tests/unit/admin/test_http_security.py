@@ -198,6 +198,11 @@ def test_request_body_over_the_limit_returns_413(
             403,
             "write requests from pages of null",
         ),
+        (
+            {"Content-Type": "application/json", "Origin": "http://["},
+            403,
+            "write requests from pages of http://[",
+        ),
         ({"Content-Type": "application/json"}, 422, "the body is not JSON: "),
     ],
 )

@@ -259,6 +259,7 @@ async def test_invalid_paths_and_parameters_return_the_same_json_error() -> None
         (state_url(partition="2147483648"), 422, "partition: Input should be less than or equal to"),
         (f"{GROUPS}?limit=0", 422, "limit: Input should be greater than or equal to 1, not '0'"),
         (f"{GROUPS}?limit=10001", 422, "limit: Input should be less than or equal to 10000"),
+        (f"{GROUPS}?offset={2**63}", 422, "offset: Input should be less than or equal to 2147483647"),
         (f"{GROUPS}?offset=-1", 422, "offset: Input should be greater than or equal to 0"),
         (f"{GROUPS}?after=a&offset=1", 422, "after: it can be used only in the default order"),
         (f"{GROUPS}?after=a&sort=last-write", 422, "after: it can be used only in the default order"),

@@ -1,6 +1,7 @@
 """User files, and logins by PLAIN and SCRAM as Kafka's clients perform them."""
 
 import os
+import time
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -91,16 +92,51 @@ async def test_scram_refuses_unknown_users_like_wrong_passwords(
         b"n,a=bob,n=alice,r=abc",
         b"p=tls-unique,,n=alice,r=abc",
         b"n,,n=al=ice,r=abc",
+        # Normalizing combining characters takes a time that increases with the square of their number.
+        b"n,,n=" + ("\u0301\u0323" * 16_000).encode() + b",r=abc",
+        b"n,,n=alice,r=" + b"a" * 65_000,
     ],
 )
-async def test_scram_refuses_a_malformed_first_message(
+async def test_scram_refuses_a_malformed_first_message_soon(
     make_users: Callable[[str], Users], first: bytes
 ) -> None:
     users = make_users("alice=alice-secret\n")
 
+    began_s = time.thread_time()
     with pytest.raises(AuthenticationFailed) as raised:
         await ScramExchange("SCRAM-SHA-256", users).process_token(first)
+    assert time.thread_time() - began_s < 0.1
     assert str(raised.value) == INVALID
+
+
+@pytest.mark.parametrize("mechanism", [BOTH[0], "PLAIN"])
+async def test_login_during_a_change_of_the_password_is_not_valid_afterwards(
+    make_users: Callable[[str], Users], monkeypatch: pytest.MonkeyPatch, mechanism: str
+) -> None:
+    users = make_users("alice=alice-secret\n")
+
+    def change_password() -> None:
+        make_users("alice=another-secret\n")
+        assert users.reload_if_changed()
+
+    if mechanism == "PLAIN":
+        matches_password = users.matches_password
+
+        def change_password_after_check(name: str, password: str) -> bool:
+            matches = matches_password(name, password)
+            change_password()
+            return matches
+
+        monkeypatch.setattr(users, "matches_password", change_password_after_check)
+        step = await PlainExchange(users).process_token(b"\0alice\0alice-secret")
+    else:
+        exchange, client = ScramExchange(mechanism, users), ScramClient([mechanism], "alice", "alice-secret")
+        first = await exchange.process_token(client.get_client_first().encode())
+        change_password()
+        client.set_server_first(first.response.decode())
+        step = await exchange.process_token(client.get_client_final().encode())
+    assert step.identity == Identity("alice")
+    assert not step.is_valid()
 
 
 # PLAIN tokens and their errors, None for a successful login. The texts are those of Kafka's PlainSaslServer.
