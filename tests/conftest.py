@@ -20,6 +20,11 @@ settings.register_profile("quick", settings.get_profile("unhurried"), max_exampl
 _HERE = Path(__file__).parent
 # Directories with test files that run for minutes.
 _LONG = ("e2e", "deploy", "topic", "simulation", "recovery")
+# The longest files, which one worker runs for minutes, begin before all others.
+_LONGEST = (
+    *("recovery/test_spark_cluster.py", "e2e/test_share_consumer.py"),
+    *("topic/test_network_partitions.py", "e2e/test_relay.py"),
+)
 # Tests that may take longer than the timeout in pyproject.toml.
 _LONG_MARKERS = ("broker", "browser", "e2e", "slow", "spark")
 _LONG_TIMEOUT_S = 600
@@ -45,8 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if is_long and item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(_LONG_TIMEOUT_S))
     if hasattr(config, "workerinput"):
-        place = {name: place for place, name in enumerate(_LONG)}
-        items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
+        order = {name: place for place, name in enumerate((*_LONGEST, *_LONG))}
+
+        def place_of(item: pytest.Item) -> int:
+            path = item.path.relative_to(_HERE)
+            return order.get(path.as_posix(), order.get(path.parts[0], len(order)))
+
+        items.sort(key=place_of)
     if part := config.getoption("--part"):
         others = [item for item in items if _is_computing(item) != (part == "computing")]
         config.hook.pytest_deselected(items=others)
