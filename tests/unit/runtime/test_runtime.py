@@ -127,6 +127,29 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
         assert driver.metrics.counter_value("append_failures") == (error is not None)
 
 
+async def test_operations_of_a_run_are_limited() -> None:
+    """An operation without compiled code costs 16 of them; other shards wait for the next run."""
+
+    class RunRecordingLog(BlockingLog):
+        def health(self) -> str | None:
+            runs.append(0)
+            return super().health()
+
+        def append(self, state_partition: int, records: Any, *arguments: Any) -> None:
+            runs[-1] += len(records)
+            super().append(state_partition, records, *arguments)
+
+    runs = [0]
+    driver = RuntimeDriver(RunRecordingLog(4), RuntimeLimits(operations_per_run_max=32), 4)
+    driver.log.blocking = False
+    await driver.runtime.start()
+    await driver.wait_until(lambda: driver.runtime.health() == [])
+    results = await driver.send_request(INITIALIZE, *(make_initialize(partition=n) for n in range(16)))
+    assert [result.error_code for result in results] == [ErrorCode.NONE] * 16
+    assert [count for count in runs if count] == [2] * 8
+    await driver.runtime.stop()
+
+
 async def test_operations_and_their_records_are_counted() -> None:
     async with run_driver() as driver:
         driver.log.blocking = False
