@@ -183,7 +183,7 @@ def config_problems(
 
 
 def _batch_bytes_max(configs: Mapping[str, str]) -> int:
-    return min(int(configs.get(name, BATCH_BYTES_MAX)) for name in _BATCH_LIMITS)
+    return min((int(configs[name]) for name in _BATCH_LIMITS if name in configs), default=BATCH_BYTES_MAX)
 
 
 async def _create_topic(cluster: "Brokers", config: TopicConfig, *, allow_few_brokers: bool) -> bool:

@@ -155,6 +155,8 @@ async def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
     for bytes_max, wanted_max in ((5000, 5000), (32 << 20, 16 << 20)):
         kafka.brokers(TOPIC).configs["max.message.bytes"] = str(bytes_max)
         assert await find_batch_limits(kafka.new_client(TOPIC)) == (wanted_max, bytes_max)
+    kafka.brokers(TOPIC).configs["segment.bytes"] = "4000"
+    assert await find_batch_limits(kafka.new_client(TOPIC)) == (4000, 4000)
     # If the configs are hidden, the topic may accept more than the default limit of brokers.
     hidden = kafka.new_client(TOPIC)
     hidden.topic_configs = return_no_configs  # type: ignore[method-assign]
