@@ -262,7 +262,7 @@ class Connection:
                 self._handler.handle(frame, self, slot.respond)
         except Exception as failure:
             self.handler_failed(failure)
-        return len(frame) + len(slot.response or b"") // 16
+        return len(frame) + len(slot.response or b"") // 16  # type: ignore[redundant-expr]
 
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because its request is malformed or because of an internal error."""
