@@ -15,7 +15,7 @@ tests/unit/log/test_committer.py checks this:
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
@@ -34,7 +34,7 @@ from coordinator.shard.packed_state import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH, decode_batches, encode_headers
+from protocol.record_batch import MAGIC, decode_batches, encode_headers
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from protocol.wire import ELEMENTS_MAX
@@ -122,7 +122,6 @@ cdef struct _State:
     Py_ssize_t batches_bytes
     int scratch
 
-cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
 cdef int64_t RESPONSE_BYTES_MAX = 16 << 20

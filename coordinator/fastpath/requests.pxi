@@ -102,9 +102,8 @@ cdef class WriteOperation(QueuedOperation):
     cdef public object decided
     cdef int32_t partition
     cdef _Entry entry
-    # Further `_Entry` structs for the same share-partition, in request order; None without any.
-    cdef bytearray more
-    cdef Py_ssize_t more_batches
+    # The state batches of all entries for the same share-partition; None with one entry, which refers to `frame`.
+    cdef bytearray merged
 
     @property
     def decide(self):
@@ -120,35 +119,39 @@ cdef class WriteOperation(QueuedOperation):
 
     @property
     def unit(self):
-        """The entries as PartitionData objects, for the Python reference."""
-        cdef _Entry *entries
-        cdef Py_ssize_t at
-        unit = [self.part(&self.entry)]
-        if self.more is not None:
-            entries = <_Entry *> PyByteArray_AS_STRING(self.more)
-            for at in range(PyByteArray_GET_SIZE(self.more) // <Py_ssize_t> sizeof(_Entry)):
-                unit.append(self.part(&entries[at]))
-        return unit
-
-    cdef object part(self, const _Entry *entry):
-        return write_api.PartitionData(
+        """The merged entries as a PartitionData object, for the Python reference."""
+        cdef Py_ssize_t at = self.entry.batches_at
+        source = self.frame if self.merged is None else self.merged
+        return (write_api.PartitionData(
             self.partition,
-            entry.state_epoch,
-            entry.leader_epoch,
-            entry.start_offset,
-            entry.complete_count,
-            self.frame[entry.batches_at : entry.batches_at + entry.batch_count * BATCH_BYTES],
-        )
+            self.entry.state_epoch,
+            self.entry.leader_epoch,
+            self.entry.start_offset,
+            self.entry.complete_count,
+            bytes(source[at : at + self.entry.batch_count * BATCH_BYTES]),
+        ),)
 
     cdef bint add(self, const _Entry *entry, Py_ssize_t batches_max) except -1:
-        """Add an entry; return False if the operation then has more than `batches_max` state batches."""
-        cdef Py_ssize_t size = 0 if self.more is None else PyByteArray_GET_SIZE(self.more)
-        if self.more is None:
-            self.more = bytearray()
-        PyByteArray_Resize(self.more, size + sizeof(_Entry))
-        memcpy(PyByteArray_AS_STRING(self.more) + size, entry, sizeof(_Entry))
-        self.more_batches += entry.batch_count
-        return self.entry.batch_count + self.more_batches <= batches_max
+        """Merge an entry, as `decisions.merge_writes` does.
+
+        Return False if its epochs differ, or if the operation then has more than `batches_max` state batches.
+        """
+        cdef _Entry *entries = &self.entry
+        if entry.state_epoch != entries.state_epoch or entry.leader_epoch != entries.leader_epoch:
+            return False
+        if self.merged is None:
+            self.merged = bytearray(self.batches(entries))
+            entries.batches_at = 0
+        self.merged += self.batches(entry)
+        entries.batch_count += entry.batch_count
+        if entry.start_offset > entries.start_offset:
+            entries.start_offset, entries.complete_count = entry.start_offset, entry.complete_count
+        elif entry.start_offset == entries.start_offset:
+            entries.complete_count = max(entries.complete_count, entry.complete_count)
+        return entries.batch_count <= batches_max
+
+    cdef bytes batches(self, const _Entry *entry):
+        return self.frame[entry.batches_at : entry.batches_at + entry.batch_count * BATCH_BYTES]
 
     cpdef answer_decided(self):
         self.request.put(self.place, self.decided)

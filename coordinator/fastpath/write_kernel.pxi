@@ -73,15 +73,14 @@ cdef class WriteKernel(WriteDecider):
 
 
 cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) except -1:
-    """Decide a write, apply it and add its records to the batch; return True.
+    """Decide a write, apply it and add its record to the batch; return True.
 
     If an entry is not accepted, return False without any effect; the Python reference then creates the error.
     """
     cdef PyObject *packed = PyDict_GetItemWithError(kernel.states, part.key)
     cdef _State state
-    cdef _Entry *entries
     cdef bytes record_key
-    cdef Py_ssize_t place, first = len(batch.records), before_bytes = batch.append_bytes, held_bytes
+    cdef Py_ssize_t held_bytes
     if packed is NULL or part.partition < 0 or not _topic_exists(kernel.topics, part.key):
         return False
     if not _open_state(&state, <bytes> packed):
@@ -90,18 +89,6 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     record_key = _record_key(part)
     if not _apply_entry(kernel, batch, part, record_key, &part.entry, &state):
         return False
-    if part.more is not None:
-        entries = <_Entry *> PyByteArray_AS_STRING(part.more)
-        for place in range(PyByteArray_GET_SIZE(part.more) // <Py_ssize_t> sizeof(_Entry)):
-            if not _apply_entry(kernel, batch, part, record_key, &entries[place], &state):
-                del batch.records[first:], batch.encoded[first:]
-                batch.append_bytes = before_bytes
-                return False
-        if batch.append_bytes - before_bytes + UNIT_RECORD_BYTES * (len(batch.records) - first - 1) > kernel.record_bytes_max:
-            del batch.records[first:], batch.encoded[first:]
-            batch.append_bytes = before_bytes
-            return False
-        batch.units.append((first, len(batch.records)))
     kernel.live_bytes += state.batches_bytes - held_bytes
     kernel.states[part.key] = packed_state(&state.numbers, state.batches, state.batches_bytes)
     return True
@@ -154,6 +141,7 @@ cdef bint _apply_entry(
 ) except -1:
     """Apply one entry to the state and add its record to the batch; return False if the entry is not accepted."""
     cdef StateNumbers *numbers = &state.numbers
+    cdef const char *batches
     cdef const uint8_t *written
     cdef Py_ssize_t written_bytes, held_bytes = state.batches_bytes
     cdef bytes value
@@ -164,9 +152,9 @@ cdef bint _apply_entry(
         numbers.complete_count = entry.complete_count
     elif entry.start_offset == numbers.start_offset:
         numbers.complete_count = max(entry.complete_count, numbers.complete_count)
+    batches = PyBytes_AS_STRING(part.frame) if part.merged is None else PyByteArray_AS_STRING(part.merged)
     written = _normalise(
-        <const uint8_t *> PyBytes_AS_STRING(part.frame) + entry.batches_at, entry.batch_count,
-        _floor(numbers.start_offset), &written_bytes
+        <const uint8_t *> batches + entry.batches_at, entry.batch_count, _floor(numbers.start_offset), &written_bytes
     )
     if written_bytes < 0:
         return False

@@ -26,6 +26,8 @@ ResponseCallback = Callable[[Any], None]
 
 # A large request yields to the event loop after this many share-partitions, which take 1 to 2 ms.
 _STEP_PARTITIONS = 200
+# Brokers merge queued writes of a share-partition into one request, but no other requests.
+_REPETITIONS_MAX = 100
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
 
@@ -197,11 +199,8 @@ class Service:
     def _submit_operations(
         self, rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None
     ) -> None:
-        """Submit operations, except those that write too many state batches."""
-        if rpc is WRITE:
-            operations = [
-                operation for operation in operations if not self._refuse_if_too_many_batches(operation)
-            ]
+        """Submit operations, except those that take too long to decide in one step."""
+        operations = [operation for operation in operations if not self._refuse_if_too_large(operation, rpc)]
         if forwarder is not None and forwarder.active:
             if operations:
                 forwarder.submit(rpc.api_key, operations)
@@ -210,8 +209,15 @@ class Service:
         for operation in operations:
             submit(operation)
 
-    def _refuse_if_too_many_batches(self, operation: _RequestOperation) -> bool:
-        """Refuse a write with more state batches than allowed; return whether it was refused."""
+    def _refuse_if_too_large(self, operation: _RequestOperation, rpc: Rpc) -> bool:
+        """Refuse an operation with more state batches or repetitions than allowed; return whether it was."""
+        if rpc is not WRITE:
+            if len(operation.unit) <= _REPETITIONS_MAX:
+                return False
+            operation.refuse(
+                ErrorCode.INVALID_REQUEST, f"The share-partition is named more than {_REPETITIONS_MAX} times."
+            )
+            return True
         batches_bytes = sum([len(part.state_batches) for part in operation.unit])
         if batches_bytes <= self.limits.batches_per_write_max * BATCH_BYTES:
             return False

@@ -8,6 +8,7 @@ Source of the rules: ShareCoordinatorShard of Kafka 4.4, KIP-932, KIP-1226.  Int
 marked "Kafka ...; we ..."; docs/differences.md lists them for users.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from coordinator.shard import checks
@@ -132,6 +133,27 @@ def decide_read(
         state, policy, context, part.leader_epoch, state.start_offset, state.delivery_complete_count, b""
     )
     return record, answer
+
+
+def merge_writes(
+    state: ShareState | None, unit: Sequence[write_api.PartitionData], context: RequestContext
+) -> write_api.PartitionData:
+    """Merge the writes of one share-partition in a request into one, or return the first that is refused.
+
+    Each write alone would be merged into all state batches.
+    """
+    for part in unit:
+        if _check_write(state, part, context) is not None:
+            return part
+    start_offset = max([part.start_offset for part in unit])
+    return write_api.PartitionData(
+        unit[0].partition,
+        unit[0].state_epoch,
+        unit[0].leader_epoch,
+        start_offset,
+        max([part.delivery_complete_count for part in unit if part.start_offset == start_offset]),
+        b"".join([part.state_batches for part in unit]),
+    )
 
 
 def decide_write(

@@ -65,10 +65,10 @@ class Shard:
     """The states of all share-partitions of one state partition, and the operations on them.
 
     Each of the five operations takes a *unit*: one or more requests for one share-partition, decided in order
-    and written together.  If any request is refused, the unit writes nothing and returns that refusal.
-    Otherwise it returns the response to the last request.  (Brokers send several writes of a share-partition
-    in one request.  Kafka returns the result of the last one, and so may report a refused write as stored; we
-    report success only if all writes are accepted.)
+    and written together; writes are merged first.  If any request is refused, the unit writes nothing and
+    returns that refusal.  Otherwise it returns the response to the last request.  (Brokers send several
+    writes of a share-partition in one request.  Kafka returns the result of the last one, and so may report a
+    refused write as stored; we report success only if all writes are accepted.)
     """
 
     __slots__ = ("_key_bytes", "_policy", "_pruning_offsets", "_states", "live_bytes", "state_partition")
@@ -100,6 +100,8 @@ class Shard:
         self, key: SharePartitionKey, unit: Sequence[write_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
         """Decide WriteShareGroupState for one share-partition."""
+        if len(unit) > 1:
+            unit = [decisions.merge_writes(self.state(key), unit, context)]
         return self._decide(decisions.decide_write, key, unit, context)
 
     def delete_state(

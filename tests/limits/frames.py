@@ -80,6 +80,21 @@ def make_write_with_one_batch_each(count: int) -> bytes:
     return make_frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
 
 
+def make_writes_of_one_share_partition(count: int) -> bytes:
+    """Return a request with `count` entries for a share-partition, each with a batch below the one before."""
+    fields = bytes(4) + (1).to_bytes(4, "big") + bytes(12)
+    batches = make_batches(count)
+    each = [fields + b"\x02" + batches[20 * n : 20 * n + 20] + b"\0" for n in reversed(range(count))]
+    topic = _TOPIC_ID + write_uvarint(count + 1) + b"".join(each) + b"\0"
+    return make_frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
+
+
+def make_reads_of_one_share_partition(count: int) -> bytes:
+    """Return a request that reads a share-partition `count` times."""
+    topic = _TOPIC_ID + write_uvarint(count + 1) + count * partition_fields(READ, 0) + b"\0"
+    return make_frame(READ, 0, _GROUP + b"\x02" + topic + b"\0")
+
+
 def make_find_with_keys(keys: list[bytes], client_id: bytes = b"load") -> bytes:
     """Return a FindCoordinator request for these keys."""
     encoded = b"".join(write_uvarint(len(key) + 1) + key for key in keys)

@@ -12,6 +12,7 @@ import pytest
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import ServerLimits
 from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX
+from coordinator.serve.server.large_requests import LARGE_FRAME_BYTES
 from coordinator.serve.server.listener_security import UnauthorizedHandler
 from coordinator.serve.service import ServiceLimits
 from protocol.errors import TooManyElementsError
@@ -79,6 +80,13 @@ async def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: 
 async def test_large_valid_request_is_processed_in_steps(name: str) -> None:
     data = LARGE_VALID_FRAMES[name]()
     async with serve_coordinator() as served:
+        assert await measure_longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
+
+
+async def test_many_writes_of_one_share_partition_do_not_block_event_loop() -> None:
+    async with serve_coordinator() as served:
+        await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 1))
+        data = frames.make_writes_of_one_share_partition(14_000)
         assert await measure_longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
 
 
@@ -151,12 +159,20 @@ async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
         assert longest.seconds < CALLBACK_S_MAX
 
 
-async def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
+@pytest.mark.parametrize(
+    ("count", "request_frame"),
+    [
+        (10, frames.make_find_with_keys([b""] * 29_000)),
+        (60, frames.make_request_with_partitions(frames.SUMMARY, LARGE_FRAME_BYTES // 10)),
+    ],
+    ids=["FindCoordinator", "Summary"],
+)
+async def test_pipeline_of_requests_does_not_block_event_loop(count: int, request_frame: bytes) -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
         with measure_longest_callback() as longest:
-            client.send(10 * frames.make_find_with_keys([b""] * 29_000))
-            for _ in range(10):
+            client.send(count * request_frame)
+            for _ in range(count):
                 await client.read_frame()
         assert longest.seconds < CALLBACK_S_MAX
 

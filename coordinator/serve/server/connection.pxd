@@ -54,6 +54,6 @@ cdef class Connection:
     cpdef data_received(self, bytes data)
     cdef bint _may_accept_request(self) except -1
     @cython.locals(slot=ResponseSlot)
-    cdef _handle_frame(self, bytes frame)
+    cdef Py_ssize_t _handle_frame(self, bytes frame) except -1
     @cython.locals(first=ResponseSlot, released=Py_ssize_t, sent=Py_ssize_t, answers=bytes)
     cpdef _flush(self)

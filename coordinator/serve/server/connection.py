@@ -40,6 +40,8 @@ _logger = logging.getLogger(__name__)
 # The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
 _SIZE_BYTES = 4
+# The cost of queued frames that a connection handles in one turn: their bytes, and 1/16 of the responses'.
+_COST_PER_TURN = 6 << 10
 
 # Sends bytes on a socket and returns their number; None without the compiled module.
 _send_now: Any = None if fastpath.compiled is None else fastpath.compiled.send_on_socket
@@ -62,10 +64,8 @@ class ResponseSlot:
         if connection.disconnected or connection._handling or connection._response_slots[0] is not self:
             return
         connection._flush()
-        if connection._queued_frames:
+        if connection._queued_frames or not connection._reading:
             connection._handle_queued_frames()
-        elif not connection._reading:
-            connection._update_reading()
 
 
 class Connection:
@@ -107,15 +107,13 @@ class Connection:
         self._handling = False
         self._draining = False
         self.network = ""
-        # Received bytes of an unauthorized client, and whether their turn is queued.
+        # Received bytes of an unauthorized client, and whether a turn for them or for frames is queued.
         self._unsplit = bytearray()
         self._awaits_turn = False
         self._closing_reason: str | None = None
         self._closing_since_s = 0.0
         self.disconnected = False
         self.last_active_s = self._loop.time()
-
-    # Transport callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection, or close it if there are too many."""
@@ -215,22 +213,25 @@ class Connection:
     # Requests and responses.
 
     def _handle_queued_frames(self) -> None:
-        """Handle queued frames while the connection may accept more requests."""
-        if self._handling:
+        """Handle queued frames while the connection may accept more requests; the rest waits for a turn."""
+        if self._handling or self._awaits_turn:
             return
         self._handling = True
-        while self._queued_frames and self._may_accept_request() and not self.disconnected:
-            self._handle_frame(self._queued_frames.popleft())
+        cost_left = _COST_PER_TURN
+        while self._queued_frames and cost_left > 0 and self._may_accept_request() and not self.disconnected:
+            cost_left -= self._handle_frame(self._queued_frames.popleft())
             if not self._may_accept_request():
-                # Responses that are complete free slots for the next requests.
-                self._flush()
+                self._flush()  # Responses that are complete free slots for the next requests.
         self._handling = False
         self._flush()
         self._update_reading()
 
     def _take_turn(self) -> None:
-        """Handle the next frame; if the client is now authorized, handle all bytes received so far."""
+        """Handle queued frames, or the next bytes: all if the client is now authorized, else one frame."""
         self._awaits_turn = False
+        if self._queued_frames:
+            self._handle_queued_frames()
+            return
         while self._unsplit and not self.disconnected and self._may_accept_request():
             wanted = len(self._unsplit) if self.is_authorized else self._reader.missing_bytes
             data = bytes(self._unsplit[:wanted])
@@ -239,13 +240,13 @@ class Connection:
             self._receive_bytes(data)
             if not self._reader.buffered_bytes:
                 break
-        if not self.disconnected:
-            self._update_reading()
+        self._update_reading()
 
     def _may_accept_request(self) -> bool:
         return len(self._response_slots) < self._requests_in_flight_max and self._writable
 
-    def _handle_frame(self, frame: bytes) -> None:
+    def _handle_frame(self, frame: bytes) -> int:
+        """Handle a frame; return its cost."""
         slot = ResponseSlot.__new__(ResponseSlot)
         slot.connection, slot.frame_bytes, slot.response = self, len(frame), None
         self._response_slots.append(slot)
@@ -260,6 +261,7 @@ class Connection:
                 self._handler.handle(frame, self, slot.respond)
         except Exception as failure:
             self.handler_failed(failure)
+        return len(frame) + len(slot.response or b"") // 16  # type: ignore[redundant-expr]
 
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because its request is malformed or because of an internal error."""
@@ -326,27 +328,25 @@ class Connection:
     def _update_reading(self) -> None:
         """Pause or resume reading according to the limits."""
         assert self._transport is not None
+        if self.disconnected or self._transport.is_closing():
+            return
         is_full = self._request_memory.is_full
         may_accept = self._may_accept_request()
-        if self._unsplit and may_accept and not self._awaits_turn:
-            self._awaits_turn = True
-            self._listener.untrusted_work.add(self.network, self._take_turn)
         waits = self._queued_frames or self._unsplit
+        if waits and may_accept and not self._awaits_turn:
+            self._awaits_turn = True
+            turns = self._listener.untrusted_work if self._unsplit else self._listener.pipelined_work
+            turns.add(self.network, self._take_turn)
         read_on = may_accept and not waits and not is_full and not self._draining
         if is_full:
             self._request_memory.waiting.add(self)
-        if read_on == self._reading or self.disconnected or self._transport.is_closing():
-            return
-        self._reading = read_on
-        if read_on:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        if read_on != self._reading:
+            self._reading = read_on
+            (self._transport.resume_reading if read_on else self._transport.pause_reading)()
 
     def memory_available(self) -> None:
         """Resume reading: the request memory has free bytes again."""
-        if not self.disconnected:
-            self._handle_queued_frames()
+        self._handle_queued_frames()
 
     # Closing.
 

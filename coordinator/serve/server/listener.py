@@ -44,6 +44,8 @@ class Listener:
         self._watch_tasks: list[asyncio.Task[None]] = []
         # TLS handshakes, and the frames of clients that are not authorized.
         self.untrusted_work = FairQueue()
+        # Frames of authorized clients that arrived together.
+        self.pipelined_work = FairQueue()
         self._acceptor = self._make_acceptor()
         self._sweeper: asyncio.Task[None] | None = None
         # A dict keeps the order of acceptance, which decides between connections that are equally old.
