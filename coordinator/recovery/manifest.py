@@ -122,6 +122,8 @@ def read_manifest(location: Location) -> dict[str, Any]:
     folder = open_folder(location)
     try:
         manifest: dict[str, Any] = json.loads(folder.read(MANIFEST))
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError(f"it is no manifest of format {FORMAT}")
     except FileNotFoundError:
         raise ConfigError("results", folder, f"a folder with a {MANIFEST}: a run that finished") from None
     except ValueError as error:
