@@ -125,7 +125,7 @@ def _delete_replaced_files(folder: Folder, commits: Sequence[Commit]) -> None:
     merged_to = max((commit.number for commit in commits if commit.number > commit.first), default=0)
     named = {piece.file for commit in commits for piece in commit.pieces}
     for name in (folder / FILES).names():
-        if int(name[:8]) <= merged_to and name not in named:
+        if name[:8].isdigit() and int(name[:8]) <= merged_to and name not in named:
             (folder / FILES).delete(name)
     for (first, number), name in commit_files(folder).items():
         if number <= merged_to and used.get(first) != number:

@@ -32,6 +32,8 @@ Location = str | Path
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://.+", re.IGNORECASE)
 _CONCURRENT_READS = 16
+# Options of written files. Readers verify the checksums: a changed bit may decode to other values.
+PARQUET_OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 
 class Folder:
@@ -130,12 +132,12 @@ class Folder:
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
         """Open a Parquet file, of which only the parts that are used are read; the caller closes it."""
-        return pq.ParquetFile(self._open_for_reading(name), pre_buffer=True)
+        return pq.ParquetFile(self._open_for_reading(name), pre_buffer=True, page_checksum_verification=True)
 
     def write_parquet(self, name: str, table: pa.Table) -> None:
         """Write a table to a new file."""
         with self.writer(name) as file:
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(table, file, **PARQUET_OPTIONS)
 
     def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
         """Return the rows of a Parquet file, or of a folder of such files."""
@@ -144,7 +146,8 @@ class Folder:
             folder = self / name
             names = [each for each in folder.names() if each.endswith(".parquet")]
         return pa.concat_tables(
-            pq.read_table(folder._open_for_reading(each), filters=filters) for each in names
+            pq.read_table(folder._open_for_reading(each), filters=filters, page_checksum_verification=True)
+            for each in names
         )
 
 

@@ -121,12 +121,14 @@ def read_manifest(location: Location) -> dict[str, Any]:
     """Read the manifest of a directory. Raises ConfigError if there is none, LogDamaged if it is invalid."""
     folder = open_folder(location)
     try:
-        manifest: dict[str, Any] = json.loads(folder.read(MANIFEST))
+        manifest: Any = json.loads(folder.read(MANIFEST))
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError(f"it is no manifest of format {FORMAT}")
     except FileNotFoundError:
         raise ConfigError("results", folder, f"a folder with a {MANIFEST}: a run that finished") from None
     except ValueError as error:
         raise LogDamaged(f"{folder}/{MANIFEST}", 0, str(error), "run the job again") from None
-    return manifest
+    return dict(manifest)
 
 
 def iso_time(time_ms: int) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from coordinator.errors import CoordinatorError
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.engines import Engine
-from coordinator.recovery.folders import Folder, Location, open_folder
+from coordinator.recovery.folders import PARQUET_OPTIONS, Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
 from coordinator.recovery.manifest import (
     STATES_FILE,
@@ -133,7 +133,7 @@ def _write_states(folder: Folder, attempt: int, partition: PartitionStates) -> I
 def write_states_file(folder: Folder, state_partition: int, attempt: int, states: pa.Table) -> None:
     """Write or replace the file with the states that an attempt found in a state partition."""
     stream = pa.BufferOutputStream()
-    pq.write_table(states, stream, compression="zstd")
+    pq.write_table(states, stream, **PARQUET_OPTIONS)
     folder.write(f"{state_partition:05d}-{attempt}.parquet", stream.getvalue().to_pybytes())
 
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.recovery.folders import Folder
+from coordinator.recovery.folders import PARQUET_OPTIONS, Folder
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import RowGroup
@@ -46,7 +46,7 @@ class RecordFileWriter:
         if self._writer is None:
             self._name = f"{self._prefix}-{self._files}.parquet"
             file = self._opened.enter_context(self._folder.writer(self._name))
-            self._writer = self._opened.enter_context(pq.ParquetWriter(file, RECORDS, compression="zstd"))
+            self._writer = self._opened.enter_context(pq.ParquetWriter(file, RECORDS, **PARQUET_OPTIONS))
             self._files += 1
             self._row_groups = self._in_file = 0
         table = pa.Table.from_batches([records.to_arrow() for records in waiting], RECORDS)

@@ -175,9 +175,11 @@ def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
 def _existing_partition_count(place: MigrationLocation, config: Config) -> int | None:
     """Return the number of state partitions of the target; None if it does not exist yet."""
     try:
-        return len(open_source(str(place), **make_topic_options(config)).plan(LogCut()).starts)
+        plan = open_source(str(place), **make_topic_options(config)).plan(LogCut())
     except ConfigError:
         return None
+    # A journal whose creation was interrupted has files, but no state partitions.
+    return len(plan.starts) or None
 
 
 @contextmanager

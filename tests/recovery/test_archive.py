@@ -1,6 +1,7 @@
 """The archive keeps copied records, ignores uncommitted files, and records gaps."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,15 @@ def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Pat
     with pytest.raises(LogDamaged, match="parquet is damaged"):
         rebuild_state_rows(folder)
     (folder / "aside").rename(data)
+    stored, states = data.read_bytes(), rebuild_state_rows(folder)
+    # Without page checksums, some of these changes decode to other values.
+    for at in range(4, len(stored) // 2, 29):
+        data.write_bytes(stored[:at] + bytes([stored[at] ^ 4]) + stored[at + 1 :])
+        with suppress(LogDamaged):
+            assert rebuild_state_rows(folder) == states
+    data.write_bytes(stored)
+    (folder / "records" / "README").touch()
+    archive(growing_log.source, folder)
     first = folder / "commits" / "00000001.json"
     first.write_text(first.read_text()[:-5])
     with pytest.raises(LogDamaged, match="it is no commit"):

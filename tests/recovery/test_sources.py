@@ -304,3 +304,6 @@ def test_empty_log_has_no_states(tmp_path: Path) -> None:
     source = SegmentSource(str(tmp_path))
     assert rebuild(ALONE, source).ranges.num_rows == 0
     assert state_rows(rebuild_locally(source)) == []
+    (tmp_path / f"{TOPIC}-0" / f"{0:020}.log").unlink()
+    (damage,) = rebuild(ALONE, source).manifest["damages"]
+    assert damage["what"] == "there is no segment file"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.folders import Folder, open_folder
@@ -112,7 +113,7 @@ def read_commits(folder: Folder) -> list[Commit]:
         entry = f"{path}/{name}"
         try:
             commit = msgspec.json.decode(data, type=Commit)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LogDamaged(entry, 0, f"it is no commit of an archive ({error})", _ADVICE) from None
         if commit.format != FORMAT:
             raise LogDamaged(entry, 0, f"it has format {commit.format}", "use a release that knows it")
@@ -140,7 +141,7 @@ def read_row_group(folder: Folder, file: str, row_group: int, state_partition: i
         with files.open_parquet(file) as opened:
             for rows in opened.read_row_group(row_group).to_batches():
                 yield from records_from_arrow(rows)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise LogDamaged(f"{files}/{file}", 0, str(error), _ADVICE, state_partition) from None
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import uuid4  # noqa: TID251
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.errors import LogDamaged
-from coordinator.recovery.folders import Folder, open_folder
+from coordinator.recovery.folders import PARQUET_OPTIONS, Folder, open_folder
 from coordinator.recovery.schema import CHECKPOINTED_STATES
 from coordinator.recovery.states import StoredStates
 
@@ -43,7 +44,7 @@ class StoredStatesLocation(NamedTuple):
         try:
             with folder.open_parquet(self.file) as opened:
                 states = opened.read_row_group(self.row_group).cast(CHECKPOINTED_STATES)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             place, number = f"{folder}/{self.file}", self.summary["state_partition"]
             raise LogDamaged(place, 0, str(error), _ADVICE, number) from None
         return StoredStates(states, self.owner_epoch, self.summary)
@@ -89,7 +90,7 @@ class StoredCheckpoints:
                     for row_group, part in enumerate(said["parts"] if said.get("format") == FORMAT else ())
                 }
                 found = StateCheckpoint(said["checkpoint"], said["at_ms"], said["commit"], file, places)
-            except (ValueError, KeyError) as error:
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise LogDamaged(
                     f"{self._folder}/{name}", 0, f"it is no checkpoint ({error})", _ADVICE
                 ) from None
@@ -126,7 +127,7 @@ def write_checkpoint(
     name, file = f"{number:08d}", f"{number:08d}-{uuid4().hex}.parquet"
     with (
         (folder / CHECKPOINTS).writer(file) as opened,
-        pq.ParquetWriter(opened, CHECKPOINTED_STATES, compression="zstd") as writer,
+        pq.ParquetWriter(opened, CHECKPOINTED_STATES, **PARQUET_OPTIONS) as writer,
     ):
         for part in parts:
             writer.write_table(part.states, row_group_size=max(part.states.num_rows, 1))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.parse import parse, parse_readable
+from coordinator.recovery.parse import make_empty_records, parse, parse_readable
 from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.base import (
     END,
@@ -83,13 +83,12 @@ class SegmentSource:
         folders = self._partition_folders()
         for state_partition, folder in sorted(folders.items()):
             segments = _list_segments(folder)
-            if not segments:
-                continue
-            starts[state_partition] = max(segments[0][0], _checkpointed_log_start(folder))
+            first = segments[0][0] if segments else 0
+            starts[state_partition] = max(first, _checkpointed_log_start(folder))
             ends_before = [base for base, _ in segments[1:]]
             files = tuple(
                 SegmentFile(path, base, end, os.path.getsize(path))
-                for (base, path), end in zip(segments, [*ends_before, END], strict=True)
+                for (base, path), end in zip(segments, [*ends_before, END][: len(segments)], strict=True)
             )
             start = max(starts[state_partition], cut.start(state_partition))
             records = sum(each.size_bytes for each in files) // _RECORD_BYTES
@@ -107,6 +106,12 @@ class SegmentSource:
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of a range, one segment file after the other."""
+        if not log_range.place:
+            # A broker always has a segment file, even if the partition has no records.
+            lost = Damage(
+                log_range.state_partition, 0, max(log_range.start - 1, 0), "there is no segment file"
+            )
+            yield replace(make_empty_records(log_range.state_partition), damages=(lost,))
         for segment in log_range.place:
             start, end = max(segment.start, log_range.start), min(segment.end, log_range.end)
             if start < end and segment.size_bytes:
