@@ -180,6 +180,7 @@ async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
         found = (await read_all(log, range(1)))[0]
         assert [offset - at for offset, _, _ in found] == list(range(3_001))
     warnings = [record.getMessage() for record in caplog.records if name in record.getMessage()]
-    assert len(warnings) == 2, warnings
+    assert len(warnings) == 3, warnings
     assert "retention.ms=604800000, not -1" in warnings[0]
-    assert "max.message.bytes=1048588" in warnings[1]
+    assert "message.timestamp.after.max.ms=3600000" in warnings[1]
+    assert "max.message.bytes=1048588" in warnings[2]

@@ -221,6 +221,8 @@ class GroupOwnership:
 
 
 def _run_event_loop(loop: asyncio.AbstractEventLoop) -> None:
+    # Without tasks, `gather` uses the event loop of the thread.
+    asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
         # Run the cancelled tasks until they end.
