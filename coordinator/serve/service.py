@@ -26,8 +26,9 @@ ResponseCallback = Callable[[Any], None]
 
 # A large request yields to the event loop after this many share-partitions, which take 1 to 2 ms.
 _STEP_PARTITIONS = 200
-# Brokers merge queued writes of a share-partition into one request, but no other requests.
-_REPETITIONS_MAX = 100
+# Different entries for one share-partition in a request that is no write. Brokers merge queued requests of a
+# type (Kafka's PersisterStateManager), but their reads of a share-partition are equal while its leader stays.
+_ENTRIES_MAX = 100
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
 
@@ -210,12 +211,12 @@ class Service:
             submit(operation)
 
     def _refuse_if_too_large(self, operation: _RequestOperation, rpc: Rpc) -> bool:
-        """Refuse an operation with more state batches or repetitions than allowed; return whether it was."""
+        """Refuse an operation with more state batches or entries than allowed; return whether it was."""
         if rpc is not WRITE:
-            if len(operation.unit) <= _REPETITIONS_MAX:
+            if len(operation.unit) <= _ENTRIES_MAX:
                 return False
             operation.refuse(
-                ErrorCode.INVALID_REQUEST, f"The share-partition is named more than {_REPETITIONS_MAX} times."
+                ErrorCode.INVALID_REQUEST, f"The share-partition has more than {_ENTRIES_MAX} entries."
             )
             return True
         batches_bytes = sum([len(part.state_batches) for part in operation.unit])
@@ -238,8 +239,10 @@ class Service:
         """Create one operation for each share-partition of a request and append it to `operations`.
 
         The entries of a share-partition that occurs several times become one operation, in request order,
-        with one result. Brokers merge queued writes into one request and match the results by partition.
+        with one result. Brokers merge queued requests into one and match the results by partition. A read
+        that is equal to the one before it has the same result and writes nothing, so it is omitted.
         """
+        is_read = rpc is READ or rpc is SUMMARY
         group_id: str = request.group_id
         received_s = self._loop.time()
         rows: dict[bytes, tuple[list[Any], dict[int, list[Any]]]] = {}
@@ -259,7 +262,8 @@ class Service:
                 partition = part.partition
                 unit = units.get(partition)
                 if unit is not None:
-                    unit.append(part)
+                    if not is_read or part != unit[-1]:
+                        unit.append(part)
                     continue
                 units[partition] = unit = [part]
                 key = SharePartitionKey(group_id, topic_id, partition)

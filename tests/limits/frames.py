@@ -89,9 +89,10 @@ def make_writes_of_one_share_partition(count: int) -> bytes:
     return make_frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
 
 
-def make_reads_of_one_share_partition(count: int) -> bytes:
-    """Return a request that reads a share-partition `count` times."""
-    topic = _TOPIC_ID + write_uvarint(count + 1) + count * partition_fields(READ, 0) + b"\0"
+def make_reads_of_one_share_partition(leader_epochs: list[int]) -> bytes:
+    """Return a request that reads a share-partition once with each leader epoch."""
+    entries = b"".join(bytes(4) + epoch.to_bytes(4, "big") + b"\0" for epoch in leader_epochs)
+    topic = _TOPIC_ID + write_uvarint(len(leader_epochs) + 1) + entries + b"\0"
     return make_frame(READ, 0, _GROUP + b"\x02" + topic + b"\0")
 
 

@@ -40,8 +40,9 @@ _logger = logging.getLogger(__name__)
 # The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
 _SIZE_BYTES = 4
-# The cost of queued frames that a connection handles in one turn: their bytes, and 1/16 of the responses'.
-_COST_PER_TURN = 6 << 10
+# Bytes of queued frames that a connection handles in one turn; a byte of a response counts as a 16th.
+_BYTES_PER_TURN = 6 << 10
+_RESPONSE_BYTES_PER_BYTE = 16
 
 # Sends bytes on a socket and returns their number; None without the compiled module.
 _send_now: Any = None if fastpath.compiled is None else fastpath.compiled.send_on_socket
@@ -217,9 +218,9 @@ class Connection:
         if self._handling or self._awaits_turn:
             return
         self._handling = True
-        cost_left = _COST_PER_TURN
-        while self._queued_frames and cost_left > 0 and self._may_accept_request() and not self.disconnected:
-            cost_left -= self._handle_frame(self._queued_frames.popleft())
+        bytes_left = _BYTES_PER_TURN
+        while self._queued_frames and bytes_left > 0 and self._may_accept_request() and not self.disconnected:
+            bytes_left -= self._handle_frame(self._queued_frames.popleft())
             if not self._may_accept_request():
                 self._flush()  # Responses that are complete free slots for the next requests.
         self._handling = False
@@ -246,7 +247,7 @@ class Connection:
         return len(self._response_slots) < self._requests_in_flight_max and self._writable
 
     def _handle_frame(self, frame: bytes) -> int:
-        """Handle a frame; return its cost."""
+        """Handle a frame; return its bytes as counted for a turn."""
         slot = ResponseSlot.__new__(ResponseSlot)
         slot.connection, slot.frame_bytes, slot.response = self, len(frame), None
         self._response_slots.append(slot)
@@ -261,7 +262,7 @@ class Connection:
                 self._handler.handle(frame, self, slot.respond)
         except Exception as failure:
             self.handler_failed(failure)
-        return len(frame) + len(slot.response or b"") // 16  # type: ignore[redundant-expr]
+        return len(frame) + len(slot.response or b"") // _RESPONSE_BYTES_PER_BYTE  # type: ignore[redundant-expr]
 
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because its request is malformed or because of an internal error."""
@@ -342,7 +343,8 @@ class Connection:
             self._request_memory.waiting.add(self)
         if read_on != self._reading:
             self._reading = read_on
-            (self._transport.resume_reading if read_on else self._transport.pause_reading)()
+            change_reading = self._transport.resume_reading if read_on else self._transport.pause_reading
+            change_reading()
 
     def memory_available(self) -> None:
         """Resume reading: the request memory has free bytes again."""

@@ -129,12 +129,14 @@ async def test_state_batches_of_a_write_are_limited() -> None:
             assert ("share.partition.write.max.batches" in (result.error_message or "")) == (count > 20_000)
 
 
-async def test_repeated_reads_of_a_share_partition_are_limited() -> None:
+async def test_different_reads_of_a_share_partition_are_limited() -> None:
     async with serve_coordinator() as served:
-        answer = await exchange_frame(served, frames.make_reads_of_one_share_partition(101))
-        assert answer is not None
-        (topic,) = read_share_group_state.decode_response(answer, 1, 0).results
-        assert [part.error_code for part in topic.partitions] == [42]
+        await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 1))
+        for leader_epochs, error_code in (([0] * 500, 0), ([*range(100)], 0), ([*range(100, 201)], 42)):
+            answer = await exchange_frame(served, frames.make_reads_of_one_share_partition(leader_epochs))
+            assert answer is not None
+            (topic,) = read_share_group_state.decode_response(answer, 1, 0).results
+            assert [part.error_code for part in topic.partitions] == [error_code]
 
 
 async def test_unauthorized_client_gets_smallest_limits() -> None:
