@@ -32,6 +32,7 @@ from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import Engine, LocalEngine
+from coordinator.recovery.engines import spark as spark_engine
 from coordinator.recovery.engines.spark import SparkEngine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.folders import open_folder
@@ -62,8 +63,9 @@ from tests.recovery.test_jobs_on_coordinators import ONE_COPY
 _PHASES = ("read", "results", "write", "write without executor")
 # The number of the range in which the executor is killed while it reads.
 _INTERRUPTED_RANGE = 1
-# A journal of the tests has a range for each state partition.
+# A journal of the tests has a range for each state partition, and a task of Spark reads two of them.
 _RANGE_RECORDS = 100
+_TASK_RECORDS_MIN = 200
 
 # Columns that depend on the time of a rewrite, or on the order of its appends.
 _OWN_COLUMNS = ["write_timestamp", "last_write_ms", "needed_from", "last_log_offset"]
@@ -238,6 +240,7 @@ def main() -> None:
     master, journal, folder, prune_before, live, bootstrap = sys.argv[1:]
     warnings.simplefilter("ignore")
     journal_source._RANGE_RECORDS = _RANGE_RECORDS
+    spark_engine._TASK_RECORDS_MIN = _TASK_RECORDS_MIN
     driver = ExecutorLossJobs(master, Path(journal), Path(folder), live, bootstrap)
     outcomes = {
         "rebuild": driver.run("rebuild", ["read", "results"], prune_before=int(prune_before)),

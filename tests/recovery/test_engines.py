@@ -18,6 +18,7 @@ from coordinator.recovery import api
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
 from coordinator.recovery.engines.local import ALONE_MAX
+from coordinator.recovery.engines.spark import divide_ranges
 from coordinator.recovery.engines.spark_session import SparkUnavailable, get_or_start_session
 from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.job import COUNTS_OUTPUT, ResultsIncomplete
@@ -32,7 +33,7 @@ from coordinator.recovery.rebuild import check_written_states, rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.scan import RANGES_OUTPUT
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.sources.base import LogCut, LogRange, PrunedError, RangeTask, ReadPlan
+from coordinator.recovery.sources.base import UNKNOWN_SIZE, LogCut, LogRange, PrunedError, RangeTask, ReadPlan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -273,6 +274,26 @@ def test_times_are_parsed_and_formatted() -> None:
     assert iso_time(1_795_167_660_500) == "2026-11-20T09:41:00.500Z"
     with pytest.raises(ConfigError):
         parse_time("yesterday")
+
+
+@pytest.mark.parametrize(
+    ("records", "tasks"),
+    [
+        ([1, 2, 3], 1),
+        ([0] * 50, 1),
+        ([100_000] * 50, 20),
+        ([2_000_000] * 50, 50),
+        ([10_000_000, *[0] * 49], 40),
+        ([UNKNOWN_SIZE] * 50, 50),
+        ([], 0),
+    ],
+)
+def test_small_ranges_share_a_task_of_spark(records: list[int], tasks: int) -> None:
+    ranges = [LogRange(number, 0, 9, each, number=number) for number, each in enumerate(records)]
+    found = divide_ranges(ranges)
+    assert len(found) == tasks
+    assert sorted(each.number for task in found for each in task) == list(range(len(records)))
+    assert all(len(task) <= -(-len(records) // tasks) for task in found)
 
 
 def test_unknown_engine_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The Spark engine: one Python stage without a shuffle, in which each task reads one log range.
+"""The Spark engine: one Python stage without a shuffle, in which each task reads whole log ranges.
 
 Rows of the log never enter the JVM. The log of a state partition has all records of its share-partitions, so
 a shuffle is not needed, and a lost executor only causes the repetition of its tasks.
@@ -19,7 +19,7 @@ from coordinator.recovery.engines.spark_session import (
     is_session_running,
     stop_session,
 )
-from coordinator.recovery.sources.base import LogRange, RangeTask
+from coordinator.recovery.sources.base import UNKNOWN_SIZE, LogRange, RangeTask
 from coordinator.recovery.tasks import NamedOutput
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _OUTPUTS_SQL = "name string, state_partition int, rows binary"
 
+# A task reads at least this many records, if it can, because a task that reads nothing takes about 0.1 s.
+_TASK_RECORDS_MIN = 250_000
 # The maximum number of rows of an output in one row of Spark, about 1 MB of states.
 _PACKED_ROWS_MAX = 2_500
 
@@ -61,11 +63,11 @@ class SparkEngine:
         }
 
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
-        """Run the task for each range, largest first."""
-        ordered = sorted(ranges, key=lambda each: -each.records)
+        """Run the task for each range; a task of Spark runs several small ranges in turn."""
+        stripes = divide_ranges(ranges)
         try:
-            numbers = self.spark.range(0, len(ordered), 1, max(len(ordered), 1))
-            frame = numbers.mapInArrow(_make_task_function(task, ordered), _OUTPUTS_SQL)
+            numbers = self.spark.range(0, len(stripes), 1, max(len(stripes), 1))
+            frame = numbers.mapInArrow(_make_task_function(task, stripes), _OUTPUTS_SQL)
             return list(_unpack_outputs(frame.toArrow().to_batches()))
         except Exception as error:
             raise convert_spark_error(error, self.spark) from None
@@ -76,15 +78,28 @@ class SparkEngine:
             stop_session(self.spark)
 
 
+def divide_ranges(ranges: Sequence[LogRange]) -> list[list[LogRange]]:
+    """Divide ranges among tasks of Spark, the largest first; a range of unknown cost has its own task."""
+
+    def count_records(each: LogRange) -> int:
+        is_unknown = each.records == UNKNOWN_SIZE or each.stored is not None
+        return _TASK_RECORDS_MIN if is_unknown else each.records
+
+    ordered = sorted(ranges, key=lambda each: -each.records)
+    tasks = min(len(ordered), max(1, sum(map(count_records, ordered)) // _TASK_RECORDS_MIN))
+    return [ordered[number::tasks] for number in range(tasks)]
+
+
 def _make_task_function(
-    task: RangeTask, ranges: Sequence[LogRange]
+    task: RangeTask, stripes: Sequence[Sequence[LogRange]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that executors run: map range numbers to the packed outputs of the task."""
+    """Return the function that executors run: map numbers of stripes to the packed outputs of the task."""
 
     def run_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from pack_outputs(task(ranges[number]))
+                for log_range in stripes[number]:
+                    yield from pack_outputs(task(log_range))
 
     return run_tasks
 

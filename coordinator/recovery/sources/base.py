@@ -24,6 +24,8 @@ AnyT = TypeVar("AnyT")
 # In place of a number: the range has records of several state partitions.
 ALL = schema.ALL
 END = 2**63 - 1
+# In place of a number of records: the cost of a range does not depend on records that are read.
+UNKNOWN_SIZE = -1
 
 
 class LogCut(NamedTuple):
@@ -55,8 +57,8 @@ class LogCut(NamedTuple):
 class LogRange:
     """The log of one state partition, or of several, which one task reads in log order.
 
-    `records` is the approximate number of records. Only the source uses `place`.  `number` is the index of
-    the range in its job.  With `stored`, the range begins with the states of a checkpoint.
+    `records` is the approximate number of records, or UNKNOWN_SIZE. Only the source uses `place`.  `number`
+    is the index of the range in its job.  With `stored`, the range begins with the states of a checkpoint.
     """
 
     state_partition: int
