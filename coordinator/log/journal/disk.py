@@ -106,9 +106,17 @@ class Disk(Protocol):
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
-    """Write, sync and wait for the result.  Raises OSError."""
+    """Write, sync and wait for the result, even if the caller is cancelled.  Raises OSError."""
     written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    if not disk.write(name, position, data, True, written.set_result) and (error := await written):
+    if disk.write(name, position, data, True, written.set_result):
+        return
+    try:
+        error = await asyncio.shield(written)
+    except asyncio.CancelledError:
+        # The folder may be unlocked only after the write.
+        await written
+        raise
+    if error is not None:
         raise error
 
 

@@ -9,6 +9,7 @@ from coordinator.errors import ConfigError, LogLocked
 from coordinator.log.journal import Journal, check_not_locked, layout
 from coordinator.log.journal.disk import LOCK_NAME
 from coordinator.log.journal.scan import segment_name
+from tests.simulation.disk import DiskFaults
 from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append_durably, read_all
 from tests.unit.log.journals import (
     append_records,
@@ -172,6 +173,24 @@ def test_another_number_of_state_partitions_is_refused() -> None:
 
     world.run(run_test())
     assert reopen_and_append(world) == expected_values(3)
+
+
+def test_recovery_can_be_cancelled_at_any_time() -> None:
+    world = SimulatedEnvironment()
+    create_journal(world, 10, "killed")
+    world.storage.faults = DiskFaults(write_s=0.002, sync_s=0.002)
+
+    async def cancel_recoveries() -> None:
+        for step in range(60):
+            journal = world.journal()
+            opening = asyncio.create_task(journal.open())
+            await asyncio.sleep(step / 2000)
+            opening.cancel()
+            await asyncio.wait({opening})
+            await journal.close()
+
+    world.run(cancel_recoveries())
+    assert reopen_and_append(world) == expected_values(10)
 
 
 @pytest.mark.parametrize("removes_lock_file", [False, True])
