@@ -8,8 +8,7 @@ import gc
 import logging
 import signal
 import uuid
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 
 from coordinator.cluster.ownership import Assignment, Ownership, Replica, StaticOwnership
@@ -187,7 +186,7 @@ class _Coordinator:
         await self._stop_requested.wait()
         _logger.info("Stopping; accepted requests are finished first.")
         runtime.mark_not_ready()
-        await self._wait_unless_forced(self._drain(listener))
+        await event_loop.run_until_set(self._drain(listener), self._force_stop_requested)
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
@@ -224,10 +223,10 @@ class _Coordinator:
         )
 
     async def _start_runtime(self, runtime: Runtime) -> bool:
-        """Start the runtime; return False if a stop is requested while the cluster is not available."""
+        """Start the runtime; return False if a stop is requested before the log is open."""
         if self._config.log != "kafka":
-            await runtime.start(elect_all=self._one_owner)
-            return True
+            start = runtime.start(elect_all=self._one_owner)
+            return await event_loop.run_until_set(start, self._stop_requested)
         log_opener = LogOpener(lambda: runtime.start(elect_all=self._one_owner), SystemClock())
         runtime.add_health_source(log_opener.health)
         return await log_opener.run(self._stop_requested)
@@ -264,15 +263,6 @@ class _Coordinator:
             await self._forwarding.stop()
         await runtime.stop()
         await http.stop()
-
-    async def _wait_unless_forced(self, drain: Coroutine[None, None, None]) -> None:
-        drained = asyncio.ensure_future(drain)
-        forced = asyncio.ensure_future(self._force_stop_requested.wait())
-        await asyncio.wait({drained, forced}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (drained, forced):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     def _install_signal_handlers(self) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ The requests are fixed. The states are printed as the coordinator returns them.
 """
 
 import asyncio
+from contextlib import suppress
 from uuid import uuid4  # noqa: TID251
 
 from coordinator.cli.output import format_table, print_line
@@ -57,7 +58,12 @@ async def _run_demo(bootstrap: str, security: ClientSecurity | None, retry: Retr
             raise CoordinatorError(_explain_first_error(error, bootstrap)) from None
         try:
             await _run_steps(client, key)
-        except ShareCoordinatorError as error:
+        except BaseException as error:
+            # Also after Ctrl-C, and if the reader of the output is gone.
+            with suppress(ShareCoordinatorError):
+                await client.delete(key)
+            if not isinstance(error, ShareCoordinatorError):
+                raise
             raise CoordinatorError(
                 f"the coordinator at {bootstrap} failed during the demo: {_describe_error(error)}"
             ) from None

@@ -117,6 +117,7 @@ def _register_root_options(
 
 def run_command() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
+    _open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # Characters that the encoding of the terminal does not have are printed as backslash escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -128,6 +129,16 @@ def run_command() -> None:
         sys.exit(_report_error(error))
 
 
+def _open_standard_streams() -> None:
+    """Replace closed standard streams by /dev/null, so that no other file gets their descriptors."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+
+
 def _report_error(error: Exception) -> int:
     """Print an error on one line; return the exit code."""
     from coordinator.errors import ConfigError, CoordinatorError
@@ -135,6 +146,10 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, CoordinatorError | OSError):
         print_line(f"share-coordinator: {format_error(error)}", err=True)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+    if isinstance(error, UnicodeEncodeError):
+        text = "an argument, or a variable of the environment, must be UTF-8 (with LANG=C.UTF-8)"
+        print_line(f"share-coordinator: {text}", err=True)
+        return EXIT_USAGE
     print_line(
         f"share-coordinator: internal error: {type(error).__name__}: {format_error(error)} "
         f"(set {TRACEBACK_ENV}=1 for a traceback)",

@@ -36,13 +36,13 @@ def parse_keys(text: bytes) -> list[jwt.PyJWK]:
     """
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
     try:
         usable = jwt.PyJWKSet.from_dict(found).keys
-    except jwt.PyJWTError:
+    except (jwt.PyJWTError, TypeError):
         usable = []
     keys = [key for key in usable if key.key_type != "oct" and key.public_key_use in ("sig", None)]
     if not keys:

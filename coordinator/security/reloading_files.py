@@ -32,17 +32,18 @@ class ReloadingFiles:
     def reload_if_changed(self) -> bool:
         """Reload the files if they have changed; return True if the new content is valid and in use.
 
-        If the files are invalid, nothing changes and the error is logged. May be called on any thread, but
-        not concurrently.
+        If the files are invalid or cannot be read, the error is logged, and the next call tries again.
+        May be called on any thread, but not concurrently.
         """
         file_stats = self._read_file_stats()
         if file_stats == self._file_stats:
             return False
-        self._file_stats = file_stats
         try:
             self._load()
-        except ConfigError as error:
-            now_s, reason = seconds_since_boot(), str(error)
+        except Exception as error:
+            # Any other error than ConfigError must not end `watch` either. Its text may contain a secret.
+            reason = str(error) if isinstance(error, ConfigError) else type(error).__name__
+            now_s = seconds_since_boot()
             if reason != self._last_error or now_s - self._logged_s >= _LOG_INTERVAL_S:
                 self._logged_s, self._last_error = now_s, reason
                 _logger.error(
@@ -51,6 +52,7 @@ class ReloadingFiles:
                     reason,
                 )
             return False
+        self._file_stats = file_stats
         _logger.info("Reloaded the %s.", self._description, extra={"file": self._paths[0]})
         return True
 

@@ -12,6 +12,7 @@ import pytest
 from coordinator import app
 from coordinator.config import Config, HostPort
 from coordinator.log.kafka import KafkaLog, TopicConfig
+from coordinator.log.memory import MemoryLog
 from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Listener
@@ -103,6 +104,25 @@ async def test_second_signal_does_not_wait_for_accepted_requests(
         signal.raise_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             assert await coordinator.ended == 0
+
+
+async def test_signal_ends_the_recovery_of_the_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opening = asyncio.Event()
+
+    class RecoveringLog(MemoryLog):
+        async def open(self) -> None:
+            opening.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(app, "make_log", lambda *_: RecoveringLog(4))
+    config = Config(
+        listen=HostPort("127.0.0.1", 0), http=HostPort("127.0.0.1", 0), data_dir=tmp_path, state_partitions=4
+    )
+    ended = asyncio.create_task(app._Coordinator(config).run(lambda text: None))
+    async with asyncio.timeout(60):
+        await opening.wait()
+        signal.raise_signal(signal.SIGTERM)
+        assert await ended == 0
 
 
 def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:

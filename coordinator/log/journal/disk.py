@@ -32,6 +32,8 @@ from coordinator.errors import LogLocked, LogUnavailable
 from coordinator.log.journal.committer import Committer, WriteCallback, new_committer, write_fully
 
 LOCK_NAME = "lock"
+# Both are locked: the folder keeps its lock if somebody removes the lock file or moves the folder.
+_LOCKED_NAMES = (".", LOCK_NAME)
 # The journal contains the state of all share groups: its user may write, and its group may read.
 FOLDER_MODE, FILE_MODE = 0o750, 0o640
 # New files are filled with zeros in blocks of this size. The page cache stores each block as one folio, and
@@ -104,9 +106,17 @@ class Disk(Protocol):
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
-    """Write, sync and wait for the result.  Raises OSError."""
+    """Write, sync and wait for the result, even if the caller is cancelled.  Raises OSError."""
     written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    if not disk.write(name, position, data, True, written.set_result) and (error := await written):
+    if disk.write(name, position, data, True, written.set_result):
+        return
+    try:
+        error = await asyncio.shield(written)
+    except asyncio.CancelledError:
+        # The folder may be unlocked only after the write.
+        await written
+        raise
+    if error is not None:
         raise error
 
 
@@ -115,27 +125,34 @@ def check_not_locked(folder: Path) -> None:
 
     A process that locks the folder during the check may fail, because the check needs the lock itself.
     """
-    path = folder / LOCK_NAME
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        # A shared lock, so that concurrent checks do not conflict.
-        _lock_file(path, descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
+    for name in _LOCKED_NAMES:
+        with suppress(FileNotFoundError):
+            # A shared lock, so that concurrent checks do not conflict.
+            os.close(_open_locked(folder, name, 0, fcntl.LOCK_SH))
 
 
-def _lock_file(path: Path, descriptor: int, how: int) -> None:
-    """Lock without blocking. Raises OSError, and LogLocked with the process id in the lock file."""
+def _open_locked(folder: Path, name: str, flags: int, how: int) -> int:
+    """Open and lock a file or "." without blocking.
+
+    Raises OSError, and LogLocked with the process id in the lock file.
+    """
+    is_folder = name == "."
+    flags |= os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR
+    descriptor = os.open(folder / name, flags | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+        is_locked = error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+        if is_folder and not is_locked:
+            # NFS locks only files that are open for writing.
+            return descriptor
+        os.close(descriptor)
+        if not is_locked:
             raise
-        owner = os.read(descriptor, 32).strip()
-        raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
+        with suppress(OSError, ValueError):
+            raise LogLocked(folder / LOCK_NAME, int((folder / LOCK_NAME).read_bytes())) from None
+        raise LogLocked(folder / LOCK_NAME, None) from None
+    return descriptor
 
 
 P = ParamSpec("P")
@@ -161,6 +178,8 @@ class RealDisk:
         self._folder = folder
         self._descriptors: dict[str, int] = {}
         self._opening = threading.Lock()
+        # With the lock, files are opened relative to the locked folder, which may be moved.
+        self._folder_descriptor: int | None = None
         self._lock_descriptor: int | None = None
         self._committer: Committer | None = None
         # Two threads, so that reads do not wait while a file is prepared.
@@ -172,20 +191,17 @@ class RealDisk:
         self._folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         for path in missing:
             _sync_folder(path.parent)
-        path = self._folder / LOCK_NAME
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            _lock_file(path, descriptor, fcntl.LOCK_EX)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        # If the disk is full, the process id is not written; the lock is valid without it.
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        self._lock_descriptor = descriptor
-        self._background_pool = ThreadPoolExecutor(_BACKGROUND_THREADS, thread_name_prefix="journal-chores")
-        try:
+            self._folder_descriptor = _open_locked(self._folder, ".", 0, fcntl.LOCK_EX)
+            descriptor = _open_locked(self._folder, LOCK_NAME, os.O_CREAT, fcntl.LOCK_EX)
+            self._lock_descriptor = descriptor
+            # If the disk is full, the process id is not written; the lock is valid without it.
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+            self._background_pool = ThreadPoolExecutor(
+                _BACKGROUND_THREADS, thread_name_prefix="journal-chores"
+            )
             _start_threads(self._background_pool, _BACKGROUND_THREADS)
             self._committer = new_committer()
         except RuntimeError as error:
@@ -209,17 +225,19 @@ class RealDisk:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
-        if self._lock_descriptor is not None:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = None
+        for lock in (self._lock_descriptor, self._folder_descriptor):
+            if lock is not None:
+                os.close(lock)
+        self._lock_descriptor = self._folder_descriptor = None
 
     def names(self) -> list[str]:
         """Return the sorted names of the files without the lock file."""
-        return sorted(path.name for path in self._folder.iterdir() if path.name != LOCK_NAME)
+        folder = self._folder if self._folder_descriptor is None else self._folder_descriptor
+        return sorted(name for name in os.listdir(folder) if name != LOCK_NAME)
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
-        return (self._folder / name).stat().st_size
+        return os.stat(self._path(name), dir_fd=self._folder_descriptor).st_size
 
     def describe(self, name: str) -> str:
         """Return the path of a file."""
@@ -228,7 +246,7 @@ class RealDisk:
     @_in_background
     def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end of the file."""
-        with open(self._folder / name, "rb", buffering=0) as file:
+        with open(self._open(name, os.O_RDONLY), "rb", buffering=0) as file:
             file.seek(position)
             pieces = []
             while size and (piece := file.read(size)):
@@ -239,8 +257,7 @@ class RealDisk:
     @_in_background
     def prepare(self, name: str, size: int) -> None:
         """Create a durable file of zeros; an incomplete file is removed."""
-        path = self._folder / name
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        descriptor = self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             # Reserve the space first, so that a full disk fails before any byte is written. Then write zeros,
             # so that commits overwrite allocated blocks and change no metadata.
@@ -250,11 +267,11 @@ class RealDisk:
                 position += os.pwrite(descriptor, _ZEROS[: size - position], position)
             os.fsync(descriptor)
         except Exception:
-            path.unlink(missing_ok=True)
+            self._unlink(name)
             raise
         finally:
             os.close(descriptor)
-        _sync_folder(self._folder)
+        self._sync_own_folder()
 
     @_in_background
     def remove(self, name: str) -> None:
@@ -263,8 +280,8 @@ class RealDisk:
             descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
-        (self._folder / name).unlink(missing_ok=True)
-        _sync_folder(self._folder)
+        self._unlink(name)
+        self._sync_own_folder()
 
     @_in_background
     def sync(self, name: str) -> None:
@@ -274,16 +291,15 @@ class RealDisk:
     @_in_background
     def replace(self, name: str, data: bytes) -> None:
         """Durably replace the content of a file with one sector of data."""
-        path = self._folder / name
-        is_new = not path.exists()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        is_new = not os.access(name, os.F_OK, dir_fd=self._folder_descriptor)
+        descriptor = self._open(name, os.O_RDWR | os.O_CREAT)
         try:
             write_fully(descriptor, 0, data)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
         if is_new:
-            _sync_folder(self._folder)
+            self._sync_own_folder()
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
         """Overwrite part of a file: at once, or with a sync in the background."""
@@ -296,6 +312,21 @@ class RealDisk:
             write_fully(descriptor, position, data)
         return not sync
 
+    def _path(self, name: str) -> Path | str:
+        """Return the path of a file, relative to the locked folder if it is locked."""
+        return self._folder / name if self._folder_descriptor is None else name
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(self._path(name), flags | os.O_CLOEXEC, FILE_MODE, dir_fd=self._folder_descriptor)
+
+    def _unlink(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._folder_descriptor)
+
+    def _sync_own_folder(self) -> None:
+        assert self._folder_descriptor is not None, "the folder is not locked"
+        os.fsync(self._folder_descriptor)
+
     def _descriptor(self, name: str) -> int:
         """Return the descriptor of a file, which stays open until the file is removed."""
         descriptor = self._descriptors.get(name)
@@ -305,7 +336,7 @@ class RealDisk:
         with self._opening:
             descriptor = self._descriptors.get(name)
             if descriptor is None:
-                descriptor = os.open(self._folder / name, os.O_RDWR | os.O_CLOEXEC)
+                descriptor = self._open(name, os.O_RDWR)
                 self._descriptors[name] = descriptor
             return descriptor
 

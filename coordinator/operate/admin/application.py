@@ -70,7 +70,7 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
         probe_routes(view, **public),
         health_routes(view, **public, dependencies=login, responses=_REFUSALS),
         state_routes(view, **api),
-        *([] if view.is_observer else [hand_over_routes(view, **api)]),
+        hand_over_routes(view, **api),
         history_routes(view, **api),
         expiry_routes(view, **api),
         signal_routes(view, **api),

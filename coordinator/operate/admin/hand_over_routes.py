@@ -45,6 +45,8 @@ def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     @routes.post("/api/v1/hand-overs")
     async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:
         """Hand a shard over to another coordinator of the group."""
+        if view.is_observer:
+            raise HTTPException(404, "an observer owns no shards; ask a coordinator")
         if request_body.execute:
             # Before the validation, whose errors name the members of the group.
             authorize_write(request)

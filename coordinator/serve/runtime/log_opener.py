@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.process.clock import Clock
+from coordinator.process.event_loop import run_until_set
 
 _logger = logging.getLogger(__name__)
 
@@ -36,18 +37,7 @@ class LogOpener:
 
         Raises LogRefused, and other errors that a retry cannot resolve.
         """
-        opened = asyncio.ensure_future(self._try_open())
-        stop = asyncio.ensure_future(stop_requested.wait())
-        try:
-            await asyncio.wait({opened, stop}, return_when=asyncio.FIRST_COMPLETED)
-            if not opened.done():
-                return False
-            await opened
-            return True
-        finally:
-            for task in (opened, stop):
-                task.cancel()
-            await asyncio.gather(opened, stop, return_exceptions=True)
+        return await run_until_set(self._try_open(), stop_requested)
 
     async def _try_open(self) -> None:
         pause_s = PAUSE_FIRST_S

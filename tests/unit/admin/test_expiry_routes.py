@@ -125,7 +125,7 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
         assert "refuses connections" in answer.json()["message"]
 
 
-async def test_expiry_request_to_an_observer_returns_404() -> None:
+async def test_observer_refuses_expiry_and_hand_overs_with_404() -> None:
     async with run_admin() as coordinator:
         follower = LogFollower(KafkaInMemory().new_client("topic"), "topic")
         app = create_app(coordinator.view._replace(runtime=follower), coordinator.access)
@@ -134,6 +134,11 @@ async def test_expiry_request_to_an_observer_returns_404() -> None:
         assert (answer.status_code, answer.json()["message"]) == (
             404,
             "an observer expires no state; ask a coordinator",
+        )
+        answer = await client.post("/api/v1/hand-overs", json={"shard": 0, "execute": True})
+        assert (answer.status_code, answer.json()["message"]) == (
+            404,
+            "an observer owns no shards; ask a coordinator",
         )
 
 

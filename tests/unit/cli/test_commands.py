@@ -222,6 +222,23 @@ def test_ctrl_c_during_imports_is_silent() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        (b"version -o json >&- 2>&- <&-", 0),
+        # Without output, only the exit code says that nothing else than the missing brokers was wrong.
+        (b"serve --log kafka >&- 2>&- <&-", 2),
+        (b"groups describe \xff 2>&1 | grep -q 'must be UTF-8'", 0),
+        (b"config check --set listen=\xff 2>&1 | grep -q 'must be UTF-8'", 0),
+    ],
+)
+def test_closed_streams_and_text_that_is_not_utf8_are_no_internal_error(
+    command: bytes, exit_code: int
+) -> None:
+    shell = [b"/bin/sh", b"-c", sys.executable.encode() + b" -m coordinator " + command]
+    assert subprocess.run(shell, check=False).returncode == exit_code
+
+
 def test_python_m_coordinator_runs_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "coordinator", "version"], capture_output=True, text=True, check=True

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from coordinator.cli import demo
 from coordinator.cli.demo import run_demo
 from coordinator.client import ONCE
 from coordinator.errors import ConfigError, CoordinatorError
@@ -13,6 +14,7 @@ from protocol.state_batches import StateBatch, pack
 from tests.kafka.ports import free_ports
 from tests.unit import clock_skipping
 from tests.unit.client.fake_coordinator import (
+    DELETE,
     INITIALIZE,
     READ,
     VERSIONS,
@@ -96,6 +98,19 @@ async def test_demo_failure_is_reported_in_one_line(api_key: int, answers: list[
     with pytest.raises(CoordinatorError, match=error) as raised:
         await run_demo_against(fake)
     assert "\n" not in str(raised.value)
+    assert fake.count_requests(DELETE) == (api_key != INITIALIZE)
+
+
+async def test_demo_deletes_its_state_if_its_output_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def print_line(line: str) -> None:
+        if line.startswith("4."):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(demo, "print_line", print_line)
+    fake = FakeCoordinator()
+    with pytest.raises(BrokenPipeError):
+        await run_demo_against(fake)
+    assert fake.count_requests(WRITE) == fake.count_requests(DELETE) == 1
 
 
 async def test_server_without_share_coordinator_apis_is_reported() -> None:

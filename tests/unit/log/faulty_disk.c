@@ -78,6 +78,14 @@ static const char *name_of(int file) {
     return file >= 0 && file < FILES_MAX ? paths[file] : NULL;
 }
 
+/* Returns the path of a file that is opened relative to a directory, if that is the folder. */
+static const char *path_at(int directory, const char *path, char *found) {
+    const char *name = name_of(directory);
+    if (!name || *name || *path == '/') return path;
+    snprintf(found, PATH_BYTES, "%s/%s", folder, path);
+    return found;
+}
+
 static void put(const void *data, size_t size) {
     if (size && write(trace, data, size) != (ssize_t)size) abort();
 }
@@ -137,6 +145,25 @@ int open(const char *path, int flags, ...) {
     return open64(path, flags, mode);
 }
 
+int openat64(int directory, const char *path, int flags, ...) {
+    static int (*real_openat)(int, const char *, int, ...);
+    if (!real_openat) real_openat = dlsym(RTLD_NEXT, "openat64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    char found[PATH_BYTES];
+    return opened(real_openat(directory, path, flags, mode), path_at(directory, path, found), flags);
+}
+
+int openat(int directory, const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    return openat64(directory, path, flags, mode);
+}
+
 int close(int file) {
     static int (*real_close)(int);
     if (!real_close) real_close = dlsym(RTLD_NEXT, "close");
@@ -193,13 +220,14 @@ int posix_fallocate64(int file, off_t begin, off_t size) {
 
 int posix_fallocate(int file, off_t begin, off_t size) { return posix_fallocate64(file, begin, size); }
 
-int unlink(const char *path) {
-    static int (*real_unlink)(const char *);
-    if (!real_unlink) real_unlink = dlsym(RTLD_NEXT, "unlink");
-    const char *name = name_in_folder(path);
-    if (!name) return real_unlink(path);
+int unlinkat(int directory, const char *path, int flags) {
+    static int (*real_unlinkat)(int, const char *, int);
+    if (!real_unlinkat) real_unlinkat = dlsym(RTLD_NEXT, "unlinkat");
+    char found[PATH_BYTES];
+    const char *name = name_in_folder(path_at(directory, path, found));
+    if (!name) return real_unlinkat(directory, path, flags);
     pthread_mutex_lock(&lock);
-    int error = fault_of(REMOVE), result = error ? -1 : real_unlink(path);
+    int error = fault_of(REMOVE), result = error ? -1 : real_unlinkat(directory, path, flags);
     if (!result) record('U', name, 0, NULL, 0);
     else if (!error) error = errno;
     pthread_mutex_unlock(&lock);

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import ConfigError, LogLocked
-from coordinator.log.journal import Journal, layout
+from coordinator.log.journal import Journal, check_not_locked, layout
+from coordinator.log.journal.disk import LOCK_NAME
 from coordinator.log.journal.scan import segment_name
-from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append_durably
+from tests.simulation.disk import DiskFaults
+from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append_durably, read_all
 from tests.unit.log.journals import (
     append_records,
     create_journal,
@@ -173,17 +175,64 @@ def test_another_number_of_state_partitions_is_refused() -> None:
     assert reopen_and_append(world) == expected_values(3)
 
 
-def test_journal_of_a_running_process_cannot_be_opened(tmp_path: Path) -> None:
+def test_recovery_can_be_cancelled_at_any_time() -> None:
+    world = SimulatedEnvironment()
+    create_journal(world, 10, "killed")
+    world.storage.faults = DiskFaults(write_s=0.002, sync_s=0.002)
+
+    async def cancel_recoveries() -> None:
+        for step in range(60):
+            journal = world.journal()
+            opening = asyncio.create_task(journal.open())
+            await asyncio.sleep(step / 2000)
+            opening.cancel()
+            await asyncio.wait({opening})
+            await journal.close()
+
+    world.run(cancel_recoveries())
+    assert reopen_and_append(world) == expected_values(10)
+
+
+@pytest.mark.parametrize("removes_lock_file", [False, True])
+def test_journal_of_a_running_process_cannot_be_opened(tmp_path: Path, removes_lock_file: bool) -> None:
     world = RealDiskEnvironment(tmp_path)
 
     async def run_test() -> None:
         journal = world.journal()
         await journal.open()
+        if removes_lock_file:
+            (world.folder / LOCK_NAME).unlink()
+            with pytest.raises(LogLocked, match="held by another process"):
+                check_not_locked(world.folder)
         with pytest.raises(LogLocked, match="two coordinators cannot share"):
             await world.journal().open()
         await append_durably(journal, 0, [(b"key", b"still mine")])
         await journal.close()
+        check_not_locked(world.folder)
         await world.journal().open()
+
+    world.run(run_test())
+
+
+def test_journal_whose_folder_is_moved_writes_no_file_of_its_successor(tmp_path: Path) -> None:
+    world = RealDiskEnvironment(tmp_path / "journal")
+
+    async def run_test() -> None:
+        moved = world.journal()
+        await moved.open()
+        world.folder.rename(tmp_path / "moved")
+        successor = world.journal()
+        await successor.open()
+        # The journals create segments with the same names.
+        for journal, value in ((successor, b"a"), (moved, b"b")):
+            for _ in range(6):
+                await append_durably(journal, 0, [(b"key", value * 3000)])
+            await journal.close()
+        for folder, value in ((tmp_path / "moved", b"b"), (world.folder, b"a")):
+            journal = RealDiskEnvironment(folder).journal()
+            await journal.open()
+            assert [record[2] for record in (await read_all(journal))[0]] == [value * 3000] * 6
+            await journal.close()
 
     world.run(run_test())
 

@@ -1,6 +1,7 @@
 """TLS files: accepted handshakes, and replacement of files."""
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -248,9 +249,19 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     assert served_certificate_name(tls, our_authority) == "after"
 
 
-async def test_watch_reloads_changed_files(our_authority: CertificateAuthority) -> None:
+async def test_watch_reloads_changed_files_although_a_read_fails(
+    our_authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     issued = our_authority.issue_certificate("before")
     tls = make_tls(issued)
+    load, failures = tls._load, [OSError(errno.EMFILE, "too many open files"), RecursionError()]
+
+    def load_after_failures() -> None:
+        if failures:
+            raise failures.pop()
+        load()
+
+    monkeypatch.setattr(tls, "_load", load_after_failures)
     watching = asyncio.create_task(tls.watch(0.01))
     after = our_authority.issue_certificate("after")
     replace_file(issued.key, after.key)

@@ -159,6 +159,8 @@ async def test_login_ends_when_the_key_of_its_token_is_removed(
         '{"keys": []}',
         '{"keys": [{"kty": "oct", "k": "AAAA", "alg": "HS256"}]}',
         ISSUER.keys.replace("sig", "enc"),
+        ISSUER.keys.replace('"use"', '"alg": ["RS256"], "use"'),
+        "[" * 100_000,
     ],
 )
 def test_key_file_without_signature_keys_is_refused(tmp_path: Path, text: str) -> None:
