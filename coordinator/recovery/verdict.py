@@ -41,18 +41,27 @@ class RecoveryStatus(IntEnum):
 
 
 class LogCopy(NamedTuple):
-    """An archive of the log, and the log offsets that it has of each state partition without a gap."""
+    """An archive of the log, and the log offsets that it has of each state partition.
+
+    `missing` are ranges (inclusive) of log offsets that it lacks.
+    """
 
     text: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+    missing: Mapping[int, Sequence[tuple[int, int]]] = {}
 
     def contains_offsets(self, state_partition: int, first: int, last: int) -> bool:
         """Return whether the archive has these log offsets; if `first` is -1, the state partition."""
         if state_partition not in self.ends:
             return False
         start, end = self.starts[state_partition], self.ends[state_partition]
-        return first < 0 or (start <= first and last <= end)
+        if first < 0:
+            first, last = start, end
+        is_within = start <= first and last <= end
+        return is_within and not any(
+            a <= last and first <= b for a, b in self.missing.get(state_partition, ())
+        )
 
 
 @dataclass(frozen=True)
