@@ -153,8 +153,8 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
             _affected_share_partitions(known, row) if row["group_id"] is None else [_share_partition_id(row)]
         )
         for place in places:
-            # If the latest snapshot is after the damage, the state does not depend on the damaged records.
-            if row["check"] == "P4" and _has_later_snapshot(known.get(place), row):
+            # If the latest snapshot is after the missing records, the state does not depend on them.
+            if effect is FindingEffect.MISSING and _has_later_snapshot(known.get(place), row):
                 continue
             found = _classify_finding(place, row, effect, known.get(place), context)
             before = affected.get(place)
@@ -313,10 +313,14 @@ def _next_command(
 
 
 def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
-    """Return the verdict as one sentence; with a critical finding, it is never positive."""
+    """Return the verdict as one sentence; with a critical finding, it is never positive.
+
+    Checks are named if their findings concern no group that is listed.
+    """
     if context.is_unread:
         return "the log could not be read"
     statuses = Counter(group.status for group in groups)
+    listed = {group.group_id for group in groups if group.status is not RecoveryStatus.WHOLE}
     parts = [
         f"{statuses[status]} group{'' if statuses[status] == 1 else 's'} {status.name.lower()}"
         for status in (RecoveryStatus.LOST, RecoveryStatus.RECOVERABLE, RecoveryStatus.SUSPECT)
@@ -327,7 +331,7 @@ def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], cont
     in_partitions = {
         row["check"]: sorted({each["state_partition"] for each in critical if each["check"] == row["check"]})
         for row in critical
-        if row["group_id"] is None
+        if row["group_id"] not in listed
     }
     for check, numbers in sorted(in_partitions.items()):
         parts.append(f"{check} in {_format_partitions(numbers)}")
