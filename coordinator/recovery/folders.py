@@ -139,12 +139,27 @@ class Folder:
         with self.writer(name) as file:
             pq.write_table(table, file, **PARQUET_OPTIONS)
 
+    def _parquet_files(self, name: str) -> tuple["Folder", list[str]]:
+        """Return the folder and the names of a Parquet file, or of the files in a folder of such files."""
+        if name in self.names():
+            return self, [name]
+        folder = self / name
+        return folder, [each for each in folder.names() if each.endswith(".parquet")]
+
+    def count_rows(self, name: str) -> int:
+        """Return the number of rows of a Parquet file, or of a folder of such files; 0 if there is none."""
+        folder, names = self._parquet_files(name)
+        found = 0
+        for each in names:
+            with folder.open_parquet(each) as file:
+                found += file.metadata.num_rows
+        return found
+
     def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
         """Return the rows of a Parquet file, or of a folder of such files."""
-        folder, names = self, [name]
-        if name not in self.names():
-            folder = self / name
-            names = [each for each in folder.names() if each.endswith(".parquet")]
+        folder, names = self._parquet_files(name)
+        if not names:
+            raise FileNotFoundError(f"{folder} has no Parquet file")
         return pa.concat_tables(
             pq.read_table(folder._open_for_reading(each), filters=filters, page_checksum_verification=True)
             for each in names
