@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from coordinator.printable import escape_unprintable
 from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
 from coordinator.recovery.schema import ALL, NONE
 from coordinator.recovery.share_partitions import state_depends_on
@@ -287,9 +288,10 @@ def _next_command(
 ) -> str:
     """Return the command that an operator should run next for a group."""
     cluster = ("--bootstrap-servers", context.bootstrap_servers) if context.bootstrap_servers else ()
-    named = (worst.group_id, worst.topic_id, str(worst.partition))
+    # A group name may begin with "--".
+    named = ("--", worst.group_id, worst.topic_id, str(worst.partition))
     if worst.status is RecoveryStatus.SUSPECT:
-        command = ("share-coordinator", "recovery", "explain", *named, "--from", context.source, *cluster)
+        command = ("share-coordinator", "recovery", "explain", "--from", context.source, *cluster, *named)
     elif worst.status is RecoveryStatus.LOST:
         topic = context.topics.get(worst.topic_id, worst.topic_id)
         command = (
@@ -309,7 +311,15 @@ def _next_command(
             *("--to", "journal:restored"),
             *(cluster if worst.recover_from == context.source else ()),
         )
-    return shlex.join(command)
+    return " ".join(map(_quote, command))
+
+
+def _quote(word: str) -> str:
+    """Quote a word for a shell, on one line: a group name may have line breaks and control characters."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{escape_unprintable(escaped)}'"
 
 
 def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
