@@ -32,6 +32,8 @@ Location = str | Path
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://.+", re.IGNORECASE)
 _CONCURRENT_READS = 16
+# A temporary file of this age, in seconds, belongs to a process that was killed.
+_ABANDONED_S = 3_600
 # Options of written files. Readers verify the checksums: a changed bit may decode to other values.
 PARQUET_OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
@@ -96,12 +98,20 @@ class Folder:
 
     @contextmanager
     def _temporary_file(self, name: str, data: bytes) -> Iterator[Path]:
-        """Write a hidden temporary file durably, and yield its path, so that the caller renames it."""
+        """Write a hidden temporary file durably, and yield its path, so that the caller renames it.
+
+        Delete the files that killed processes left.
+        """
         path = Path(self.location, f".{name}.{uuid4().hex}.unfinished")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.write_bytes(data)
             _sync(path)
+            abandoned_s = path.stat().st_mtime - _ABANDONED_S
+            for each in path.parent.glob(".*.unfinished"):
+                with suppress(FileNotFoundError):
+                    if each.stat().st_mtime < abandoned_s:
+                        each.unlink()
             yield path
         finally:
             path.unlink(missing_ok=True)
