@@ -4,6 +4,7 @@ from contextlib import closing
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
@@ -12,6 +13,8 @@ from coordinator.cli.output import Output, OutputOption, format_error, print_jso
 EXIT_DIFFERENT = 1
 EXIT_COULD_NOT_COMPARE = 3
 DIFFERENT_SHOWN_MAX = 20
+# The number of arguments after `--`, in the context of a command.
+_LITERALS = "share_coordinator.literals"
 
 
 Live = Annotated[
@@ -158,14 +161,26 @@ def _json_values(found: Any) -> dict[str, Any]:
     }
 
 
-@recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
+class _ExplainCommand(TyperCommand):
+    """Counts the arguments after `--`, because a group name may begin with `--`, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        ctx.meta[_LITERALS] = len(args) - args.index("--") - 1 if "--" in args else 0
+        return super().parse_args(ctx, args)
+
+
+@recovery.recovery_app.command(
+    cls=_ExplainCommand, context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS
+)
 def explain(
     ctx: typer.Context,
     arguments: Annotated[
         list[str],
         typer.Argument(
             metavar="GROUP TOPIC PARTITION [OFFSET]",
-            help="A share-partition, and a record. The topic is an id, or a name with --bootstrap-servers.",
+            help="A share-partition, and a record. The topic is an id, or a name with --bootstrap-servers. "
+            "Put -- before a group that begins with --.",
         ),
     ],
     *,
@@ -181,7 +196,7 @@ def explain(
 
     Deliveries are not in the log, only their results; the delivery count shows them.
     """
-    (group, topic, partition, offset), extra = _split_arguments([*arguments, *ctx.args])
+    (group, topic, partition, offset), extra = _split_arguments([*arguments, *ctx.args], ctx.meta[_LITERALS])
     opened = recovery.open_source(source, extra, config, settings)
     from coordinator.recovery.explain import explain as explain_history
     from protocol.state_records import SharePartitionKey
@@ -210,16 +225,18 @@ def explain(
     print_line(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
 
 
-def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:
+def _split_arguments(tokens: list[str], literals: int) -> tuple[tuple[str, str, int, int | None], list[str]]:
     """Separate the arguments of `explain` from setting flags and their values. Raises ConfigError.
 
-    Typer has no definition of these flags and would treat them as arguments.
+    Typer has no definition of these flags and would treat them as arguments.  The last `literals` tokens are
+    arguments.
     """
     from coordinator.errors import ConfigError
 
     given: list[str] = []
     extra: list[str] = []
     at = 0
+    tokens, last = tokens[: len(tokens) - literals], tokens[len(tokens) - literals :]
     while at < len(tokens):
         token = tokens[at]
         at += 1
@@ -230,6 +247,7 @@ def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None
         if "=" not in token and at < len(tokens):
             extra.append(tokens[at])
             at += 1
+    given += last
     wanted = "GROUP TOPIC PARTITION [OFFSET], the last two numbers"
     if len(given) not in (3, 4) or not all(number.isascii() and number.isdigit() for number in given[2:]):
         raise ConfigError("explain", " ".join(given), wanted)

@@ -21,11 +21,12 @@ from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.record_files import RecordFileWriter
-from coordinator.recovery.records import Damage, Records
+from coordinator.recovery.records import Damage, Records, add_gaps
 from coordinator.recovery.sources.archive import (
     FILES,
     Commit,
     RowGroup,
+    missing_offsets,
     next_commit_number,
     read_commits,
     write_commit,
@@ -92,19 +93,16 @@ class CopyResult(msgspec.Struct, frozen=True):
         return starts
 
     def missing_offsets(self) -> list[Damage]:
-        """Return the ranges of log offsets that are missing between the copied records without a damage.
-
-        A state log is not compacted, so its records have consecutive offsets.
-        """
-        found = []
-        for number, first in sorted(self.starts().items()):
-            last = self.last[number][0]
-            records = sum(piece.records for piece in self.pieces if piece.state_partition == number)
-            if records != last + 1 - first and not any(
-                each.state_partition == number and each.first <= last and each.last >= first
-                for each in self.damages
-            ):
-                found.append(Damage(number, first, last, f"these log offsets have {records} records"))
+        """Return the ranges of log offsets that are missing between the copied records without a damage."""
+        found: list[Damage] = []
+        for number, start in sorted(self.starts().items()):
+            own = [piece for piece in self.pieces if piece.state_partition == number]
+            gaps = [
+                Damage(number, first, last, "these log offsets are missing", (), "P2")
+                for first, last in missing_offsets(own, start, self.last[number][0] + 1)
+            ]
+            damages = [each for each in self.damages if each.state_partition == number]
+            found += add_gaps(damages, gaps)[len(damages) :]
         return found
 
 

@@ -180,7 +180,6 @@ def _make_observers(
     settings = AuditSettings(
         options.limits,
         options.state_partitions or count_state_partitions(plan.starts),
-        dict(plan.starts),
         (*tasks, *_make_comparison_tasks(options, plan)),
     )
     return partial(PartitionAudit, settings)

@@ -32,6 +32,8 @@ Location = str | Path
 
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://.+", re.IGNORECASE)
 _CONCURRENT_READS = 16
+# A temporary file of this age, in seconds, belongs to a process that was killed.
+_ABANDONED_S = 3_600
 # Options of written files. Readers verify the checksums: a changed bit may decode to other values.
 PARQUET_OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
@@ -96,12 +98,20 @@ class Folder:
 
     @contextmanager
     def _temporary_file(self, name: str, data: bytes) -> Iterator[Path]:
-        """Write a hidden temporary file durably, and yield its path, so that the caller renames it."""
+        """Write a hidden temporary file durably, and yield its path, so that the caller renames it.
+
+        Delete the files that killed processes left.
+        """
         path = Path(self.location, f".{name}.{uuid4().hex}.unfinished")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.write_bytes(data)
             _sync(path)
+            abandoned_s = path.stat().st_mtime - _ABANDONED_S
+            for each in path.parent.glob(".*.unfinished"):
+                with suppress(FileNotFoundError):
+                    if each.stat().st_mtime < abandoned_s:
+                        each.unlink()
             yield path
         finally:
             path.unlink(missing_ok=True)
@@ -139,12 +149,27 @@ class Folder:
         with self.writer(name) as file:
             pq.write_table(table, file, **PARQUET_OPTIONS)
 
+    def _parquet_files(self, name: str) -> tuple["Folder", list[str]]:
+        """Return the folder and the names of a Parquet file, or of the files in a folder of such files."""
+        if name in self.names():
+            return self, [name]
+        folder = self / name
+        return folder, [each for each in folder.names() if each.endswith(".parquet")]
+
+    def count_rows(self, name: str) -> int:
+        """Return the number of rows of a Parquet file, or of a folder of such files; 0 if there is none."""
+        folder, names = self._parquet_files(name)
+        found = 0
+        for each in names:
+            with folder.open_parquet(each) as file:
+                found += file.metadata.num_rows
+        return found
+
     def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
         """Return the rows of a Parquet file, or of a folder of such files."""
-        folder, names = self, [name]
-        if name not in self.names():
-            folder = self / name
-            names = [each for each in folder.names() if each.endswith(".parquet")]
+        folder, names = self._parquet_files(name)
+        if not names:
+            raise FileNotFoundError(f"{folder} has no Parquet file")
         return pa.concat_tables(
             pq.read_table(folder._open_for_reading(each), filters=filters, page_checksum_verification=True)
             for each in names

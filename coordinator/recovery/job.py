@@ -92,7 +92,9 @@ def read_log(
     pruned_during_read: dict[int, int] = {}
     for attempt in range(_READS_MAX):
         numbered = tuple(replace(each, number=number) for number, each in enumerate(ranges))
-        found = engine.run(partial(read_range, source, make_observers(plan, attempt), skip_damage), numbered)
+        found = engine.run(
+            partial(read_range, source, make_observers(plan, attempt), plan.starts, skip_damage), numbered
+        )
         _check_counts(found, len(numbered))
         pruned: dict[int, int] = {}
         for each in found:
@@ -123,14 +125,18 @@ def _select_ranges(plan: ReadPlan, state_partitions: Collection[int] | None) -> 
 
 
 def read_range(
-    source: Source, make_observer: MakeObserver, skip_damage: bool, log_range: LogRange
+    source: Source,
+    make_observer: MakeObserver,
+    starts: Mapping[int, int],
+    skip_damage: bool,
+    log_range: LogRange,
 ) -> Iterator[NamedOutput]:
     """Read one range in the current process; with the first arguments bound, this is a `RangeTask`."""
     stored = None if log_range.stored is None else log_range.stored.read()
     chunks = _RangeChunks(source, log_range, skip_damage)
     number = log_range.state_partition
     try:
-        outputs = list(scan_range(make_observer, chunks, stored))
+        outputs = list(scan_range(make_observer, chunks, starts, stored))
     except PrunedError as pruned:
         number = pruned.state_partition
         outputs = [NamedOutput.from_rows(PRUNED_OUTPUT, number, {"start": pruned.start})]

@@ -8,14 +8,14 @@ from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.process.clock import format_utc
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult
-from coordinator.recovery.schema import RANGE_TOTALS, STATES
+from coordinator.recovery.schema import NONE, RANGE_TOTALS, STATES
 from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.state_tasks import DAMAGES_OUTPUT, STATES_ORDER, STATES_OUTPUT
 
@@ -132,19 +132,22 @@ def read_manifest(location: Location) -> dict[str, Any]:
 
 
 def iso_time(time_ms: int) -> str:
-    """Format a time as ISO 8601 in UTC, with milliseconds."""
-    return format_utc(time_ms / 1000)
+    """Format a time as ISO 8601 in UTC, with milliseconds; a record may have any time, also after 9999."""
+    return f"{np.datetime64(time_ms, 'ms')}Z"
 
 
 def parse_time(text: str) -> int:
-    """Parse an ISO 8601 time, by default in UTC; return milliseconds. Raises ConfigError."""
+    """Parse an ISO 8601 time, by default in UTC; return milliseconds. Raises ConfigError.
+
+    The result is -1 for all times before 1970, because Kafka gives other negative times a meaning.
+    """
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError("--as-of-time", text, "a time as 2026-11-20T09:41:00Z") from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1000)
+    return max(round(found.timestamp() * 1000), NONE)
 
 
 def _installed_release() -> str:

@@ -1,7 +1,9 @@
 """Write records of a state log to Parquet files, and list the content of each row group."""
 
 from contextlib import ExitStack
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,7 +18,7 @@ _GROUP_RECORDS = 1_000_000
 
 
 class RecordFileWriter:
-    """Writes records to Parquet files; a row group has consecutive records of one state partition."""
+    """Writes records to Parquet files; a row group has consecutive log offsets of one state partition."""
 
     def __init__(self, folder: Folder, prefix: str) -> None:
         self.pieces: list[RowGroup] = []
@@ -33,8 +35,15 @@ class RecordFileWriter:
 
     def add_records(self, records: Records) -> None:
         """Add records; the records of a state partition must come in log order."""
-        if self._waiting and (
-            self._waiting[0].state_partition != records.state_partition
+        ends = np.flatnonzero(np.diff(records.log_offset) != 1) + 1
+        for begin, end in pairwise([0, *ends.tolist(), len(records)]):
+            self._add_consecutive(records.take(np.arange(begin, end)) if len(ends) else records)
+
+    def _add_consecutive(self, records: Records) -> None:
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and (
+            last.state_partition != records.state_partition
+            or int(last.log_offset[-1]) + 1 != records.log_offset[0]
             or self._waiting_records + len(records) > _GROUP_RECORDS
         ):
             self._write_group()

@@ -4,6 +4,7 @@ Byte strings are positions and lengths in one buffer, and are copied only for Ar
 `PADDING_BYTES` zeros, so that eight bytes can be read at any position.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coordinator.recovery.schema import RECORDS
+from coordinator.recovery.schema import NONE, RECORDS
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -115,7 +116,8 @@ class Damage(NamedTuple):
     """Log offsets `first` to `last` (inclusive) whose records cannot be read in this copy of the log.
 
     `what` describes the damage. `share_partitions` are the record keys of the lost records, without their
-    type; empty if they are not known.
+    type; empty if they are not known.  `check` is P2 if the log does not have these offsets; `since_ms` is
+    then the timestamp of the next record.
     """
 
     state_partition: int
@@ -123,6 +125,17 @@ class Damage(NamedTuple):
     last: int
     what: str
     share_partitions: tuple[bytes, ...] = ()
+    check: str = "P4"
+    since_ms: int = NONE
+
+
+def add_gaps(damages: Iterable[Damage], gaps: Iterable[Damage]) -> list[Damage]:
+    """Return damages and the gaps that are not inside one of them."""
+    known = list(damages)
+    outside = [
+        gap for gap in gaps if not any(each.first <= gap.first and gap.last <= each.last for each in known)
+    ]
+    return known + outside
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,13 +114,13 @@ def as_json(run: AuditResult) -> str:
 
 def as_text(run: AuditResult) -> str:
     """Return the report for a terminal: verdict, facts, findings, what was not checked."""
-    return "".join(f"{escape_unprintable(line)}\n" for line in _text_lines(run))
+    return "".join(f"{line}\n" for line in _text_lines(run))
 
 
 def _text_lines(run: AuditResult) -> Iterator[str]:
     sections = finding_sections(run)
     verdict = run.summary_line.upper() if sections else run.summary_line
-    yield f"Recovery audit of {run.manifest['source']}: {verdict}"
+    yield escape_unprintable(f"Recovery audit of {run.manifest['source']}: {verdict}")
     for label, text in (*_describe_source(run), ("recovery", run.verdict.headline)):
         yield from _wrap_fact(label, text)
     damaged = [group for group in run.verdict.groups if group.status is not RecoveryStatus.WHOLE]
@@ -238,7 +238,7 @@ def _wrap_fact(label: str, text: str) -> list[str]:
 
 def _wrap_line(text: str, first_indent: str) -> list[str]:
     return wrap(
-        text,
+        escape_unprintable(text),
         _WIDTH,
         initial_indent=first_indent,
         subsequent_indent=_INDENT,

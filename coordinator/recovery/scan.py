@@ -6,7 +6,7 @@ the findings of an audit. A process needs memory for one chunk of records and fo
 `coordinator.log.claims.FencingFilter` decides which records are valid.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from coordinator.log.claims import FencingFilter, owner_epoch_headers
 from coordinator.recovery.decode import DecodedRecords, decode
-from coordinator.recovery.records import Bools, Damage, Ints, Records
+from coordinator.recovery.records import Bools, Damage, Ints, Records, add_gaps
 from coordinator.recovery.schema import NONE, RANGES
 from coordinator.recovery.states import (
     StateRows,
@@ -109,19 +109,28 @@ class PartitionScan:
     """Decodes and filters the records of one state partition, in log order, and summarises them.
 
     `names` are the identities of share-partitions; keys of decoded records are indexes of `names`.  A scan
-    may begin with stored states instead of the records up to their log offset.
+    may begin with stored states instead of the records up to their log offset.  The log begins at
+    `log_start`, if that is known.
     """
 
-    def __init__(self, state_partition: int, stored: StoredStates | None = None) -> None:
+    def __init__(
+        self, state_partition: int, log_start: int | None = None, stored: StoredStates | None = None
+    ) -> None:
         self.state_partition = state_partition
+        self.log_start = log_start
         self.names: list[bytes] = []
-        self.damages: list[Damage] = []
+        self._damages: list[Damage] = []
+        self._gaps: list[Damage] = []
+        # The log offset of the next record.
+        self._next_offset = log_start
         self.folded = empty_rows()
         self._numbers: dict[bytes, int] = {}
         self._owners = FencedRecordFilter(None if stored is None else stored.owner_epoch)
         self._totals: dict[str, int] = dict.fromkeys(RANGES.names, 0)
         if stored is not None:
             self._totals |= stored.summary
+            self._next_offset = stored.summary["range_end"]
+            self._damages = [Damage(*each) for each in stored.damages]
             self.folded, self.names = states_from_arrow(stored.states)
             self._numbers = {name: number for number, name in enumerate(self.names)}
 
@@ -129,6 +138,7 @@ class PartitionScan:
         """Process the next records, including those of control batches."""
         totals, chunk = self._totals, records
         if len(records):
+            self._find_gaps(records)
             if not totals["batches"]:
                 totals["range_start"] = int(records.log_offset[0])
             totals["range_end"] = int(records.log_offset[-1]) + 1
@@ -137,8 +147,7 @@ class PartitionScan:
         totals["batches"] += int(used.sum())
         totals["bytes"] += int(records.batches.size_bytes[used].sum())
         totals["unread_bytes"] += records.unread_bytes
-        totals["damages"] += len(records.damages)
-        self.damages += records.damages
+        self._damages += records.damages
         records = records.data_records()
         decoded = decode(records)
         valid = decoded.take(self._owners.filter_records(records, decoded))
@@ -158,6 +167,29 @@ class PartitionScan:
         valid.key = self._index_share_partitions(valid.share_partitions)[valid.key]
         valid.share_partitions = self.names
         return ScannedRecords(chunk, records, decoded, valid)
+
+    def _find_gaps(self, records: Records) -> None:
+        """Find missing and repeated log offsets (P2).
+
+        A state log is not compacted, and `records` include transaction markers and aborted transactions. So
+        the offsets are consecutive from the log start.
+        """
+        offset = records.log_offset
+        next_offset = offset[0] if self._next_offset is None else self._next_offset
+        expected = np.append(next_offset, offset[:-1] + 1)
+        for row in np.flatnonzero(offset != expected).tolist():
+            first, last = int(expected[row]), int(offset[row]) - 1
+            what = f"{last + 1 - first} log offsets are missing after {first - 1}"
+            if last < first:
+                what = f"log offset {last + 1} after {first - 1}"
+            since_ms = int(records.timestamp_ms[row])
+            self._gaps.append(Damage(self.state_partition, first, max(first, last), what, (), "P2", since_ms))
+        self._next_offset = int(offset[-1]) + 1
+
+    @property
+    def damages(self) -> list[Damage]:
+        """The damage, and the missing or repeated log offsets outside of it."""
+        return add_gaps(self._damages, self._gaps)
 
     def _index_share_partitions(self, share_partitions: list[bytes]) -> Ints:
         """Return the indexes of share-partitions in `names`; add new ones."""
@@ -185,6 +217,7 @@ class PartitionScan:
             "first_is_claim": owners.first_is_claim,
             "claimed_owner_epoch": owners.claimed_owner_epoch,
             "claims": self._totals["claims"] + owners.claims,
+            "damages": len(self.damages),
         }
 
     def outputs(self) -> Iterator[NamedOutput]:
@@ -209,16 +242,20 @@ MakeObserver = Callable[[PartitionScan], Observer]
 
 
 def scan_range(
-    make_observer: MakeObserver, chunks: Iterable[Records], stored: StoredStates | None = None
+    make_observer: MakeObserver,
+    chunks: Iterable[Records],
+    starts: Mapping[int, int] | None = None,
+    stored: StoredStates | None = None,
 ) -> Iterator[NamedOutput]:
     """Read a log range, and yield the outputs of one observer for each state partition.
 
-    Chunks may have records of several state partitions; the records of each are in log order.
+    Chunks may have records of several state partitions; the records of each are in log order.  `starts` are
+    log start offsets.
     """
     scans: dict[int, tuple[PartitionScan, Observer]] = {}
 
     def begin(state_partition: int) -> tuple[PartitionScan, Observer]:
-        scan = PartitionScan(state_partition, stored)
+        scan = PartitionScan(state_partition, (starts or {}).get(state_partition), stored)
         return scan, make_observer(scan)
 
     if stored is not None:

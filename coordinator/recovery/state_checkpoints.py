@@ -42,7 +42,7 @@ def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, n
         # The archive may end after the last record: a part of the log that has no records any more.
         summary["range_end"] = log.plan.ends[number]
         states = pa.Table.from_batches(tables[number], CHECKPOINTED_STATES).combine_chunks()
-        parts.append(StoredStates(states, row["owner_epoch"], summary))
+        parts.append(StoredStates(states, row["owner_epoch"], summary, json.loads(row["damages"])))
     parts.sort(key=lambda part: part.summary["state_partition"])
     write_checkpoint(folder, last + 1, commits[-1].number, now_ms, parts)
     return last + 1
@@ -69,5 +69,9 @@ class _CheckpointObserver:
         columns = [*self._fold.to_arrow().columns, pa.array(greatest["start_offset_max"])]
         states = pa.record_batch(columns, schema=CHECKPOINTED_STATES)
         yield NamedOutput(_STATES_OUTPUT, number, states)
-        row = {"owner_epoch": self._scan.owner_epoch, "summary": json.dumps(self._scan.summary())}
+        row = {
+            "owner_epoch": self._scan.owner_epoch,
+            "summary": json.dumps(self._scan.summary()),
+            "damages": json.dumps(self._scan.damages),
+        }
         yield NamedOutput.from_rows(_SCAN_OUTPUT, number, row)

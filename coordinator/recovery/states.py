@@ -52,11 +52,13 @@ class StoredStates(NamedTuple):
     """The states of a state partition at a log offset, as rows of `CHECKPOINTED_STATES`.
 
     `summary` is a row of `RANGES` up to that offset. Records with `owner_epoch` are valid after it.
+    `damages` has the fields of each damage before it.
     """
 
     states: pa.Table
     owner_epoch: int
     summary: dict[str, Any]
+    damages: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from coordinator.printable import escape_unprintable
 from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
 from coordinator.recovery.schema import ALL, NONE
 from coordinator.recovery.share_partitions import state_depends_on
@@ -41,18 +42,27 @@ class RecoveryStatus(IntEnum):
 
 
 class LogCopy(NamedTuple):
-    """An archive of the log, and the log offsets that it has of each state partition without a gap."""
+    """An archive of the log, and the log offsets that it has of each state partition.
+
+    `missing` are ranges (inclusive) of log offsets that it lacks.
+    """
 
     text: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+    missing: Mapping[int, Sequence[tuple[int, int]]] = {}
 
     def contains_offsets(self, state_partition: int, first: int, last: int) -> bool:
         """Return whether the archive has these log offsets; if `first` is -1, the state partition."""
         if state_partition not in self.ends:
             return False
         start, end = self.starts[state_partition], self.ends[state_partition]
-        return first < 0 or (start <= first and last <= end)
+        if first < 0:
+            first, last = start, end
+        is_within = start <= first and last <= end
+        return is_within and not any(
+            a <= last and first <= b for a, b in self.missing.get(state_partition, ())
+        )
 
 
 @dataclass(frozen=True)
@@ -144,8 +154,8 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
             _affected_share_partitions(known, row) if row["group_id"] is None else [_share_partition_id(row)]
         )
         for place in places:
-            # If the latest snapshot is after the damage, the state does not depend on the damaged records.
-            if row["check"] == "P4" and _has_later_snapshot(known.get(place), row):
+            # If the latest snapshot is after the missing records, the state does not depend on them.
+            if effect is FindingEffect.MISSING and _has_later_snapshot(known.get(place), row):
                 continue
             found = _classify_finding(place, row, effect, known.get(place), context)
             before = affected.get(place)
@@ -278,9 +288,10 @@ def _next_command(
 ) -> str:
     """Return the command that an operator should run next for a group."""
     cluster = ("--bootstrap-servers", context.bootstrap_servers) if context.bootstrap_servers else ()
-    named = (worst.group_id, worst.topic_id, str(worst.partition))
+    # A group name may begin with "--".
+    named = ("--", worst.group_id, worst.topic_id, str(worst.partition))
     if worst.status is RecoveryStatus.SUSPECT:
-        command = ("share-coordinator", "recovery", "explain", *named, "--from", context.source, *cluster)
+        command = ("share-coordinator", "recovery", "explain", "--from", context.source, *cluster, *named)
     elif worst.status is RecoveryStatus.LOST:
         topic = context.topics.get(worst.topic_id, worst.topic_id)
         command = (
@@ -300,14 +311,26 @@ def _next_command(
             *("--to", "journal:restored"),
             *(cluster if worst.recover_from == context.source else ()),
         )
-    return shlex.join(command)
+    return " ".join(map(_quote, command))
+
+
+def _quote(word: str) -> str:
+    """Quote a word for a shell, on one line: a group name may have line breaks and control characters."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{escape_unprintable(escaped)}'"
 
 
 def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
-    """Return the verdict as one sentence; with a critical finding, it is never positive."""
+    """Return the verdict as one sentence; with a critical finding, it is never positive.
+
+    Checks are named if their findings concern no group that is listed.
+    """
     if context.is_unread:
         return "the log could not be read"
     statuses = Counter(group.status for group in groups)
+    listed = {group.group_id for group in groups if group.status is not RecoveryStatus.WHOLE}
     parts = [
         f"{statuses[status]} group{'' if statuses[status] == 1 else 's'} {status.name.lower()}"
         for status in (RecoveryStatus.LOST, RecoveryStatus.RECOVERABLE, RecoveryStatus.SUSPECT)
@@ -318,7 +341,7 @@ def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], cont
     in_partitions = {
         row["check"]: sorted({each["state_partition"] for each in critical if each["check"] == row["check"]})
         for row in critical
-        if row["group_id"] is None
+        if row["group_id"] not in listed
     }
     for check, numbers in sorted(in_partitions.items()):
         parts.append(f"{check} in {_format_partitions(numbers)}")

@@ -1,5 +1,6 @@
 """The archive keeps copied records, ignores uncommitted files, and records gaps."""
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -99,9 +100,15 @@ def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path
     (folder / "commits" / "00000002.json").unlink()
     (torn,) = (folder / "records").glob("00000002-*")
     torn.write_bytes(torn.read_bytes()[:100])
-    (folder / "commits" / ".00000002.json.unfinished").write_text("{")
+    abandoned, in_progress = (
+        folder / "commits" / f".00000002.json.{name}.unfinished" for name in ("abandoned", "in-progress")
+    )
+    for path in (abandoned, in_progress):
+        path.write_text("{")
+    os.utime(abandoned, (0, path.stat().st_mtime - 7_200))
     assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(100))}
     assert archive(growing_log.source, folder).records == 100
+    assert (abandoned.exists(), in_progress.exists()) == (False, True)
     assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(200))}
 
 

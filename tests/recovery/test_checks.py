@@ -32,14 +32,16 @@ LIMITS = Limits(updates_max=3, delivery_count_max=2, clock_ms_max=3, record_byte
 any_logs = kafkas_logs | our_logs
 
 
-SETTINGS = AuditSettings(LIMITS, state_partitions=4, starts={STATE_PARTITION: 0})
+SETTINGS = AuditSettings(LIMITS, state_partitions=4)
 
 
 def find_in_chunks(chunks: Iterable[list[bytes]], waiting_max: int = 200_000) -> list[dict[str, Any]]:
     """Audit a log in chunks; check the histories when more than `waiting_max` records wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "_WAITING_MAX", waiting_max)
-        outputs = list(scan_range(partial(PartitionAudit, SETTINGS), map(parse_batches, chunks)))
+        outputs = list(
+            scan_range(partial(PartitionAudit, SETTINGS), map(parse_batches, chunks), {STATE_PARTITION: 0})
+        )
     found = [row for each in outputs if each.name == FINDINGS_OUTPUT for row in each.rows.to_pylist()]
     rows: list[dict[str, Any]] = findings_table(map(finding_from_row, found)).to_pylist()
     return rows

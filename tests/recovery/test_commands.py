@@ -7,6 +7,10 @@ import pytest
 
 from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import encode_batch
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record, topic_id_text
 from tests.kafka.ports import free_ports
 from tests.recovery.logs_on_disk import TOPIC, encode_batches, make_varied_records, write_segments
 from tests.recovery.share_groups import SimulatedShareGroups, write_log
@@ -151,3 +155,31 @@ def test_rebuild_reports_ignored_bytes(share_coordinator: CommandLine, tmp_path:
         "share-coordinator: 7 bytes after the last valid batch were ignored: "
         "a write that is interrupted or in progress\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("group", "quoted"), [("group", "group"), ("--all", "--all"), ("it's\ntwo \x1b", "$'it\\'s\\ntwo \\x1b'")]
+)
+def test_any_group_name_and_time_can_be_explained(
+    group: str, quoted: str, share_coordinator: CommandLine, tmp_path: Path
+) -> None:
+    key = SharePartitionKey(group, bytes([1] * 16), 0)
+    records = [
+        encode_record(StateRecord(key, ShareSnapshotValue(0, 1, 1, -1, 1, 1, b""))),
+        # The topic is compacted wrongly (P2), so that the group is suspect and the audit prints a command.
+        encode_record(StateRecord(key, ShareUpdateValue(0, 1, 7, b""))),
+    ]
+    batches = [encode_batch(5 * at, 2**48 + at, [record]) for at, record in enumerate(records)]
+    write_segments(tmp_path / f"{TOPIC}-0", batches)
+    log = f"segments:{tmp_path}"
+    result = share_coordinator("recovery", "audit", "--from", log)
+    command = f"share-coordinator recovery explain --from {log} -- {quoted} {topic_id_text(key.topic_id)} 0"
+    assert command in (line.strip() for line in result.out.splitlines())
+    assert "since 10889-08-02T05:31:50.657Z" in " ".join(result.out.split())
+    name, topic, partition = key.group_id, topic_id_text(key.topic_id), "0"
+    result = share_coordinator("recovery", "explain", "--from", log, "--", name, topic, partition)
+    assert result.exit_code == 0, result.err
+    assert [line.split()[:2] for line in result.out.splitlines()[1:3]] == [
+        ["0", "10889-08-02T05:31:50.656Z"],
+        ["5", "10889-08-02T05:31:50.657Z"],
+    ]

@@ -272,6 +272,10 @@ def test_times_are_parsed_and_formatted() -> None:
     assert parse_time("2026-11-20T09:41:00Z") == parse_time("2026-11-20T09:41") == 1_795_167_660_000
     assert parse_time("2026-11-20T10:41:00.5+01:00") == 1_795_167_660_500
     assert iso_time(1_795_167_660_500) == "2026-11-20T09:41:00.500Z"
+    # The first and the last time of ISO 8601, and those that a time zone moves beyond them.
+    assert {parse_time(text) for text in ("0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31")} == {-1}
+    assert iso_time(parse_time("9999-12-31T23:59:59.9999")) == "10000-01-01T00:00:00.000Z"
+    assert iso_time(2**63 - 1).startswith("292278994-08-17T")
     with pytest.raises(ConfigError):
         parse_time("yesterday")
 

@@ -146,6 +146,14 @@ def test_audit_command_has_exit_codes_reports_and_baseline(
     }
     result = share_coordinator(*command, "--baseline", str(kept), "-o", "json")
     assert "X3" not in json.loads(result.out)["not_checked"]
+    # A baseline that lost states is refused: the comparison would not miss them.
+    states = kept / "states.parquet"
+    for lost in (min(states.iterdir()), states):
+        lost.rename(tmp_path / "aside")
+        result = share_coordinator(*command, "--baseline", str(kept))
+        assert (result.exit_code, result.out) == (3, "")
+        assert f"{states} is damaged" in result.err
+        (tmp_path / "aside").rename(lost)
     # A clean log has exit code 0.
     clean = tmp_path / "clean"
     write_log(clean, SimulatedShareGroups(3).run_steps(400).log)

@@ -1,5 +1,6 @@
 """Test damaged logs: intact parts are used, and share-partitions that may lack updates are reported."""
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -8,12 +9,15 @@ import pytest
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.scan import segment_number
+from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.state_checkpoints import checkpoint_states
 from coordinator.recovery.verdict import RecoveryStatus
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -53,12 +57,14 @@ def keys_by_partition() -> dict[int, list[SharePartitionKey]]:
     }
 
 
+def write_journal_of_groups(folder: Path, rounds: int = 12) -> Path:
+    write_journal(folder, {p: make_records(keys, rounds) for p, keys in keys_by_partition().items()})
+    return folder
+
+
 @pytest.fixture
 def journal_source(tmp_path: Path) -> JournalSource:
-    write_journal(
-        tmp_path / "journal", {p: make_records(keys, 12) for p, keys in keys_by_partition().items()}
-    )
-    return JournalSource(str(tmp_path / "journal"))
+    return JournalSource(str(write_journal_of_groups(tmp_path / "journal")))
 
 
 @pytest.fixture
@@ -194,24 +200,66 @@ def test_incomplete_last_write_is_noted(journal_source: JournalSource) -> None:
     assert any("an interrupted write at byte" in note for note in plan.notes)
 
 
-def test_intact_part_of_damaged_journal_is_restored(
-    share_coordinator: CommandLine, journal_source: JournalSource, tmp_path: Path
-) -> None:
-    path = written_files(journal_source.folder, "*.journal")[0]
+def lose_journal_frame(folder: Path) -> Source:
+    """Damage a frame of a journal."""
+    path = written_files(str(write_journal_of_groups(folder)), "*.journal")[0]
     position, _ = segment_frames(path)[12]
     flip_byte(path, position + 100)
+    return JournalSource(str(path.parent))
+
+
+def lose_journal_segment(folder: Path) -> Source:
+    """Delete a segment in the middle of a journal."""
+    files = written_files(str(write_journal_of_groups(folder, rounds=60)), "*.journal")
+    assert len(files) > 2
+    files[1].unlink()
+    return JournalSource(str(files[0].parent))
+
+
+def lose_topic_segment(folder: Path) -> Source:
+    """Delete a segment in the middle of a state partition of a topic."""
+    for number, keys in keys_by_partition().items():
+        batches = encode_batches(make_records(keys, 12))
+        files = write_segments(folder / f"{TOPIC}-{number}", batches, batches_in_file=3)
+    files[1].unlink()
+    return SegmentSource(str(folder))
+
+
+def archive_of_damaged_log(folder: Path) -> Source:
+    """Archive a journal that lacks a segment."""
+    found = archive(lose_journal_segment(folder / "journal"), folder / "archive")
+    assert not found.is_whole
+    return ArchiveSource(str(folder / "archive"))
+
+
+def checkpointed_archive_of_damaged_log(folder: Path) -> Source:
+    """Archive a journal that lacks a segment, and store the states after the gap."""
+    source = archive_of_damaged_log(folder)
+    assert checkpoint_states(ALONE, folder / "archive", interval_ms=1, now_ms=1)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("lose_records", "check"),
+    [
+        (lose_journal_frame, "P4"),
+        (lose_journal_segment, "P4"),
+        (lose_topic_segment, "P2"),
+        (archive_of_damaged_log, "P2"),
+        (checkpointed_archive_of_damaged_log, "P2"),
+    ],
+)
+def test_every_job_reports_lost_records_and_restores_the_rest(
+    lose_records: Callable[[Path], Source], check: str, share_coordinator: CommandLine, tmp_path: Path
+) -> None:
+    source = lose_records(tmp_path / "lost")
     target = f"journal:{tmp_path / 'restored'}"
     command = (
-        "recovery",
-        "rewrite",
-        "--from",
-        journal_source.text,
-        "--to",
-        target,
-        "--execute",
-        "--engine",
-        "local",
+        *("recovery", "rewrite", "--from", source.text, "--to", target),
+        *("--execute", "--engine", "local"),
     )
+    said = share_coordinator(*command[:-3], "--engine", "local")
+    assert said.exit_code == 1
     said = share_coordinator(*command)
     assert said.exit_code == 1
     assert "may lack updates" in said.err
@@ -220,8 +268,18 @@ def test_intact_part_of_damaged_journal_is_restored(
     assert "may lack updates: group-" in said.err + said.out
     assert (
         rebuild_rows_and_manifest(JournalSource(str(tmp_path / "restored")))[0].keys()
-        == rebuild_rows_and_manifest(journal_source)[0].keys()
+        == rebuild_rows_and_manifest(source)[0].keys()
     )
-    said = share_coordinator("recovery", "rebuild", "--from", journal_source.text, "--engine", "local")
+    said = share_coordinator("recovery", "rebuild", "--from", source.text, "--engine", "local")
     assert said.exit_code == 1
     assert "are lost" in said.err
+    found = audit(ALONE, source, AuditOptions())
+    assert {"P2", "P4"} & set(found.findings.column("check").to_pylist()) == {check}
+    assert found.exit_code == 2
+    damages = rebuild_rows_and_manifest(source)[1]["damages"]
+    assert found.manifest["damages"] == damages
+    # Another archive restores the records only if it has them.
+    if isinstance(source, ArchiveSource):
+        copy, (lost, *_) = source.as_log_copy(), damages
+        assert not copy.contains_offsets(lost["state_partition"], lost["first"], lost["last"])
+        assert copy.contains_offsets(lost["state_partition"], 0, lost["first"] - 1)

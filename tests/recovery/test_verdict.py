@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
-from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
+from coordinator.recovery.checks.catalogue import CATALOGUE, FindingEffect, Severity
 from coordinator.recovery.continuous import next_baseline, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.report import as_text
@@ -89,6 +89,7 @@ findings = st.builds(
     st.sampled_from([None, LogCopy("archive:copy", {0: 0}, {0: 60})]),
     st.booleans(),
 )
+@example([make_finding("P4", group_id="one", at=30)], None, False)
 def test_headline_is_positive_only_without_critical_findings(
     found: list[dict[str, Any]], copy: LogCopy | None, is_unread: bool
 ) -> None:
@@ -96,10 +97,14 @@ def test_headline_is_positive_only_without_critical_findings(
     is_critical = any(row["severity"] == "critical" for row in found)
     assert verdict.is_positive == (not is_critical and not is_unread)
     assert verdict.headline.partition(";")[0].endswith(": yes") == verdict.is_positive
+    assert not verdict.headline.endswith(": ")
     groups = {group.group_id: group for group in verdict.groups}
     for row in found:
-        # Damage (P4) before a later snapshot is harmless for the group.
-        if row["severity"] == "critical" and row["group_id"] is not None and row["check"] != "P4":
+        if row["severity"] != "critical" or row["group_id"] is None:
+            continue
+        # Records that are missing before the latest snapshot are not needed.
+        is_missing = CATALOGUE[row["check"]].effect is FindingEffect.MISSING
+        if not (is_missing and 0 <= row["last_log_offset"] < 50 and row["group_id"] != "vanished"):
             assert groups[row["group_id"]].status is not RecoveryStatus.WHOLE
     for group in verdict.groups:
         assert bool(group.command) == bool(group.affected) == (group.status is not RecoveryStatus.WHOLE)
@@ -137,18 +142,18 @@ def test_every_critical_finding_makes_its_group_suspect_or_worse(check: str) -> 
 
 
 def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
-    row = make_finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
+    row = make_finding("K1", group_id="one", at=60, timestamp_ms=1_700_000_000_000)
     (lost, whole) = classify_groups([row], STATES, LOG).groups
     assert (lost.status, whole.status) == (RecoveryStatus.LOST, RecoveryStatus.WHOLE)
     assert lost.command.startswith("kafka-share-groups.sh --bootstrap-server HOST:PORT --reset-offsets")
     assert (lost.since_ms, lost.checks) == (1_700_000_000_000, ["K1"])
     (affected,) = lost.affected
     assert (affected.start_offset, affected.last_offset) == (7, 12)
-    for starts, ends in (({0: 0}, {0: 20}), ({0: 31}, {0: 99}), ({1: 0}, {1: 99})):
+    for starts, ends in (({0: 0}, {0: 20}), ({0: 61}, {0: 99}), ({1: 0}, {1: 99})):
         copy = LogCopy("archive:copy", starts, ends)
         group = classify_groups([row], STATES, LOG._replace(copy=copy)).groups[0]
         assert group.status is RecoveryStatus.LOST
-    copy = LogCopy("archive:copy", {0: 0}, {0: 31})
+    copy = LogCopy("archive:copy", {0: 0}, {0: 61})
     group = classify_groups([row], STATES, LOG._replace(copy=copy)).groups[0]
     assert group.status is RecoveryStatus.RECOVERABLE
     assert group.command == "share-coordinator recovery rewrite --from archive:copy --to journal:restored"
@@ -185,6 +190,17 @@ def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: 
     assert ("after it: yes" in text) == ("critical" not in severities)
 
 
+def test_group_with_complete_snapshot_after_missing_records_is_whole(tmp_path: Path) -> None:
+    log = SimulatedShareGroups(3).run_steps(600).log
+    FAULTS["K3"](log)
+    found = audit_segments(write_log(tmp_path, log), AuditOptions(limits=CLEAN_LIMITS))
+    critical = {row["check"] for row in found.findings.to_pylist() if row["severity"] == "critical"}
+    # The updates after the missing snapshot name its epoch.
+    assert critical == {"K2", "K3"}
+    assert found.verdict.counts[RecoveryStatus.WHOLE] == len(found.verdict.groups)
+    assert found.verdict.headline.endswith("NO: K2 in 1 state partition, K3 in 1 state partition")
+
+
 def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
     log = SimulatedShareGroups(3).run_steps(600).log
     FAULTS["K1"](log)
@@ -215,6 +231,8 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         return found
 
     first = restart_and_audit(1)
+    # A killed run leaves states without a manifest.
+    (kept / "1-killed" / "states.parquet").mkdir(parents=True)
     log = SimulatedShareGroups(5).run_steps(300).log
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.errors import ConfigError
+from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.folders import Location, open_folder
@@ -39,10 +39,18 @@ class Baseline:
     @classmethod
     def read(cls, location: Location) -> "Baseline":
         """Read the results of an audit or a rebuild. Raises ConfigError and LogDamaged."""
-        manifest = read_manifest(location)
-        if STATES_FILE not in manifest.get("files", {}):
+        manifest, folder = read_manifest(location), open_folder(location)
+        wanted = manifest.get("files", {}).get(STATES_FILE)
+        if wanted is None:
             raise ConfigError("results", location, "of a job that makes states")
-        return cls(manifest, LazyStates.from_results(open_folder(location)).of_partition)
+        try:
+            rows = folder.count_rows(STATES_FILE)
+            reason = "" if rows == wanted else f"it has {rows} of {wanted} states"
+        except (OSError, ValueError, pa.ArrowException) as error:
+            reason = str(error)
+        if reason:
+            raise LogDamaged(str(folder / STATES_FILE), 0, reason, "use another baseline")
+        return cls(manifest, LazyStates.from_results(folder).of_partition)
 
     @property
     def state_partitions(self) -> Collection[int]:

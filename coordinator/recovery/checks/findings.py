@@ -141,21 +141,6 @@ class RowFindings:
             )
 
 
-def without_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:
-    """Return the findings of a state partition without missing log offsets (P2) inside damage (P4)."""
-    kept = list(found)
-    damaged = [each for each in kept if each.check == "P4" and each.log_offset >= 0]
-    return [
-        each
-        for each in kept
-        if each.check != "P2"
-        or each.count > 1
-        or not any(
-            of.log_offset <= each.log_offset and each.last_log_offset <= of.last_log_offset for of in damaged
-        )
-    ]
-
-
 def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield findings; of a check whose findings affect no state, summarise those after `HARMLESS_MAX`.
 

@@ -267,9 +267,11 @@ class HistoryCheck:
         snapshot = self._reset & self._has_before & (rows["kind"] == SNAPSHOT)
         snapshot &= self._reset_kind[before] == SNAPSHOT
         epoch, state_epoch = rows["snapshot_epoch"], rows["state_epoch"]
+        # If a snapshot is missing, it was between this snapshot, which is complete, and the record before it.
+        at = np.where(epoch > epoch[base], self._offset[before], self._offset)
         self._flag(
             *("K3", _C, snapshot & (epoch != epoch[base] + 1)),
-            lambda row: f"snapshot epoch {epoch[row]} after {epoch[base[row]]}",
+            *(lambda row: f"snapshot epoch {epoch[row]} after {epoch[base[row]]}", at),
         )
         self._flag(
             *("K5", _C, snapshot & (state_epoch < state_epoch[base])),

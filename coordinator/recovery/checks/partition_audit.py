@@ -1,7 +1,7 @@
 """Check the records and states of one state partition in one pass; the observer of an audit."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,6 @@ from coordinator.recovery.checks.findings import (
     finding_from_row,
     findings_output,
     findings_row,
-    without_gaps_inside_damage,
 )
 from coordinator.recovery.checks.histories import HistoryCheck, make_empty_rows_to_check, rows_to_check
 from coordinator.recovery.checks.limits import Limits
@@ -33,14 +32,13 @@ from protocol.routing import state_partition as routed_to
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """What is checked. `state_partitions` is None if it is not known; `starts` are log start offsets.
+    """What is checked. `state_partitions` is None if it is not known.
 
     The tasks get the states after the last record.
     """
 
     limits: Limits
     state_partitions: int | None = None
-    starts: Mapping[int, int] = field(default_factory=dict)
     tasks: tuple[StateTask, ...] = ()
 
 
@@ -52,9 +50,8 @@ class PartitionAudit:
         self._settings = settings
         self._scan = scan
         self._found = Findings(number)
-        start = settings.starts.get(number)
-        self._writers = WriterSequence(self._found, settings.limits, start)
-        self._history = HistoryCheck(scan.names, settings.limits, start or 0, self._found)
+        self._writers = WriterSequence(self._found, settings.limits)
+        self._history = HistoryCheck(scan.names, settings.limits, scan.log_start or 0, self._found)
         self._fold = StateFold(scan, make_empty_rows_to_check(), rows_to_check, self._history.check)
 
     def process(self, scanned: ScannedRecords) -> None:
@@ -80,7 +77,7 @@ class PartitionAudit:
         # timestamp of the finding that was added first.
         for finding in (*self._check_damage(partition), *check_delivery_complete_counts(states)):
             self._found.add(finding)
-        found = without_gaps_inside_damage(self._found)
+        found = list(self._found)
         yield from findings_output(number, found)
         for task in (describe_damage, *self._settings.tasks):
             for output in task(partition):
@@ -109,12 +106,12 @@ class PartitionAudit:
                 )
 
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
-        """Yield each damage, and a write at the end that is interrupted or in progress (check P4)."""
+        """Yield each gap (P2) and damage, and a write at the end that is interrupted or in progress (P4)."""
         number = partition.state_partition
         for each, names in partition.match_damages_to_share_partitions():
             for identity in names or (None,):
                 place = (number, identity, each.first, each.last)
-                yield Finding("P4", Severity.CRITICAL, *place, evidence=each.what)
+                yield Finding(each.check, Severity.CRITICAL, *place, 1, each.what, each.since_ms)
         summary = self._scan.summary()
         if summary["unread_bytes"]:
             end = int(summary["range_end"])

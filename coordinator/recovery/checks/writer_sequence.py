@@ -1,4 +1,4 @@
-"""Check the sequence of writers of a state partition: P2, P3, P4, P6 and the record timestamps of R10."""
+"""Check the sequence of writers of a state partition: P3, P4, P6 and the record timestamps of R10."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,13 +35,13 @@ _WRITER_AT = WriterSpan._fields.index("producer_id")
 
 
 class WriterSequence:
-    """The writers of the records of one state partition, in log order; the log begins at `log_start`."""
+    """The writers of the records of one state partition, in log order."""
 
-    def __init__(self, found: Findings, limits: Limits, log_start: int | None) -> None:
+    def __init__(self, found: Findings, limits: Limits) -> None:
         self._found = found
         self._limits = limits
-        # Log offset and time of the last record.
-        self._last = None if log_start is None else (log_start - 1, NONE)
+        # The time of the last record.
+        self._last_ms = NONE
         self._span: WriterSpan | None = None
         # The greatest epochs, by producer id.
         self._producer_epochs: dict[int, int] = {}
@@ -54,14 +54,10 @@ class WriterSequence:
         """Process the next records, including those of control batches."""
         if not len(records):
             return
-        at, ms = records.log_offset, records.timestamp_ms
-        if self._last is not None:
-            at, ms = np.append(self._last[0], at), np.append(self._last[1], ms)
-        self._last = (int(at[-1]), int(ms[-1]))
-        for row in np.flatnonzero(np.diff(at) != 1).tolist():
-            self._add_gap(int(at[row]), int(at[row + 1]), int(ms[row + 1]))
+        at, ms = records.log_offset, np.append(self._last_ms, records.timestamp_ms)
+        self._last_ms = int(ms[-1])
         for row in np.flatnonzero(ms[:-1] - ms[1:] > self._limits.clock_ms_max).tolist():
-            place = (self._found.state_partition, None, int(at[row + 1]), int(at[row + 1]))
+            place = (self._found.state_partition, None, int(at[row]), int(at[row]))
             evidence = f"{int(ms[row] - ms[row + 1])} ms before the record before it"
             self._found.add(Finding("R10", _W, *place, 1, evidence, int(ms[row + 1])))
         for span in _writer_spans(records):
@@ -79,14 +75,6 @@ class WriterSequence:
         self._process_span()
         for producer_id, since in self._open_since.items():
             self._add_finding("P6", _W, since, f"of producer {producer_id}")
-
-    def _add_gap(self, last_at: int, next_at: int, next_ms: int) -> None:
-        """Report missing or repeated log offsets; the time is that of the next record."""
-        evidence = f"{next_at - last_at - 1} log offsets are missing after {last_at}"
-        if next_at <= last_at:
-            evidence = f"log offset {next_at} after {last_at}"
-        place = (self._found.state_partition, None, last_at + 1, max(next_at - 1, last_at + 1))
-        self._found.add(Finding("P2", _C, *place, 1, evidence, next_ms))
 
     def _add_finding(self, check: str, severity: Severity, each: WriterSpan, evidence: str) -> None:
         place = (self._found.state_partition, None, each.first_at, each.last_at)

@@ -12,7 +12,7 @@ records that later snapshots replace are pruned. A reader uses the last contiguo
 cut.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -166,16 +166,21 @@ class ArchiveSource:
         return dict(commits[-1].identity) if commits else {}
 
     def as_log_copy(self) -> LogCopy:
-        """Return the last range of log offsets that the archive has without a gap."""
-        plan = self.plan(LogCut())
-        return LogCopy(self.text, plan.starts, plan.ends)
+        """Return the last contiguous copy of each state partition, and the log offsets that it lacks."""
+        copies = {number: each[-1] for number, each in contiguous_copies(self._read_commits()).items()}
+        return LogCopy(
+            self.text,
+            {number: copied.start for number, copied in copies.items()},
+            {number: copied.end for number, copied in copies.items()},
+            {
+                number: missing_offsets(copied.pieces, copied.start, copied.end)
+                for number, copied in copies.items()
+            },
+        )
 
     def plan(self, cut: LogCut) -> ReadPlan:
         """Choose a contiguous copy of each state partition; a range has the row groups of one."""
-        folder = open_folder(self.folder)
-        commits = read_commits(folder)
-        if not commits:
-            raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
+        folder, commits = open_folder(self.folder), self._read_commits()
         copies = contiguous_copies(commits)
         if cut.time_ms is not None:
             cut = LogCut(self._offsets_after_time(copies, cut.time_ms))
@@ -201,6 +206,12 @@ class ArchiveSource:
         return ReadPlan(
             tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from
         )
+
+    def _read_commits(self) -> list[Commit]:
+        commits = read_commits(open_folder(self.folder))
+        if not commits:
+            raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
+        return commits
 
     def _offsets_after_time(
         self, copies: Mapping[int, Sequence["ContiguousCopy"]], time_ms: int
@@ -260,6 +271,21 @@ def contiguous_copies(commits: Sequence[Commit]) -> dict[int, list[ContiguousCop
         for piece in commit.pieces:
             found[piece.state_partition][-1].pieces.append(piece)
     return found
+
+
+def missing_offsets(pieces: Iterable[RowGroup], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the ranges (inclusive) of log offsets from `start` to `end` that row groups lack.
+
+    Earlier releases wrote row groups that have gaps; all offsets of such a row group are in the result.
+    """
+    found = []
+    for piece in sorted(pieces, key=lambda piece: piece.start):
+        if piece.start > start:
+            found.append((start, piece.start - 1))
+        if piece.records < piece.end - piece.start:
+            found.append((piece.start, piece.end - 1))
+        start = max(start, piece.end)
+    return [*found, (start, end - 1)] if start < end else found
 
 
 def _make_range(

@@ -37,6 +37,7 @@ class StoredStatesLocation(NamedTuple):
     row_group: int
     owner_epoch: int
     summary: dict[str, Any]
+    damages: Sequence[Sequence[Any]]
 
     def read(self) -> StoredStates:
         """Read the states. Raises LogDamaged."""
@@ -47,7 +48,7 @@ class StoredStatesLocation(NamedTuple):
         except (OSError, ValueError, pa.ArrowException) as error:
             place, number = f"{folder}/{self.file}", self.summary["state_partition"]
             raise LogDamaged(place, 0, str(error), _ADVICE, number) from None
-        return StoredStates(states, self.owner_epoch, self.summary)
+        return StoredStates(states, self.owner_epoch, self.summary, self.damages)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ class StoredCheckpoints:
                 file = said.get("file", f"{number:08d}.parquet")
                 places = {
                     part["summary"]["state_partition"]: StoredStatesLocation(
-                        *(self._folder.location, file, row_group, part["owner_epoch"], part["summary"])
+                        *(self._folder.location, file, row_group, part["owner_epoch"], part["summary"]),
+                        # Earlier releases did not store them.
+                        part.get("damages", ()),
                     )
                     for row_group, part in enumerate(said["parts"] if said.get("format") == FORMAT else ())
                 }
@@ -137,6 +140,9 @@ def write_checkpoint(
         "commit": commit,
         "at_ms": at_ms,
         "file": file,
-        "parts": [{"owner_epoch": part.owner_epoch, "summary": part.summary} for part in parts],
+        "parts": [
+            {"owner_epoch": part.owner_epoch, "summary": part.summary, "damages": part.damages}
+            for part in parts
+        ],
     }
     (folder / CHECKPOINTS).create(f"{name}.json", json.dumps(said).encode())
