@@ -23,7 +23,6 @@ class TopicDirectory(Protocol):
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
         """Return whether the cluster has this partition of this topic."""
-        ...
 
 
 class EveryTopicExists:

@@ -10,7 +10,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
-        ...
 
 
 class SystemClock:

@@ -50,7 +50,6 @@ class SaslExchange(Protocol):
 
         Raises AuthenticationFailed; afterwards the exchange must not be used.
         """
-        ...
 
 
 Mechanism = Callable[[], SaslExchange]

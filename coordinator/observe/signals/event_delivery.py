@@ -38,11 +38,9 @@ class EventDestination(Protocol):
 
     async def deliver(self, event: SignalEvent) -> None:
         """Deliver an event. Raises OSError or CoordinatorError if the event has to be delivered again."""
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 class EventQueue:

@@ -15,7 +15,6 @@ class ClientRequest(Protocol):
 
     def on_not_coordinator(self, operation: "ForwardableOperation", message: str) -> None:
         """Route an operation again, because this coordinator does not own its shard, or did not own it."""
-        ...
 
 
 class ForwardableOperation(Operation):

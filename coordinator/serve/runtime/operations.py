@@ -29,7 +29,6 @@ class OperationOrigin(Protocol):
     @property
     def disconnected(self) -> bool:
         """Return whether the sender no longer waits for the response."""
-        ...
 
 
 class FastPathRequests(Protocol):
@@ -52,7 +51,6 @@ class FastPathRequests(Protocol):
 
         `frame` begins with the request header. `respond` is called once, with the response frame.
         """
-        ...
 
 
 class Operation(QueuedOperation):
