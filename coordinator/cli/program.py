@@ -58,7 +58,6 @@ class GroupedCommands(CompleteHelp):
     """The top-level command, whose subcommands are in several sections."""
 
     def command_sections(self) -> Mapping[str, Sequence[str]]:
-        """Return the sections of the top-level command."""
         return COMMAND_GROUPS
 
 

@@ -40,7 +40,6 @@ class ExpirySettings(SettingGroup):
 
     @property
     def can_state_expire(self) -> bool:
-        """Return whether state can expire."""
         return self.state_retention_minutes != _OFF
 
     def check_expiry(self) -> None:

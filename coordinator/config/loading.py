@@ -98,7 +98,6 @@ def printable_value(given: str, text: str) -> str | None:
 
 
 def _invalid_value_error(name: str, value: _SettingValue, allowed: str) -> ConfigError:
-    """Return the error for an invalid value of a known setting."""
     return ConfigError(name, printable_value(name, value.text), f"{allowed} ({value.origin})")
 
 

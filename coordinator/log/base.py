@@ -152,7 +152,6 @@ class AppendReporter:
         """Do nothing until an observer is set."""
 
     def observe_appends(self, observer: AppendObserver) -> None:
-        """Set the observer."""
         self._append_observer = observer  # type: ignore[method-assign]
 
 

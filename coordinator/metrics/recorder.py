@@ -118,7 +118,6 @@ class Metrics:
         self._counts[family][label] += by
 
     def http_refused(self, status: int) -> None:
-        """Count a refused HTTP request by the status of its response."""
         self.count("http_refused", str(status))
 
     def histogram(self, family: str) -> Histogram:
@@ -126,7 +125,6 @@ class Metrics:
         return self._histograms[family]
 
     def counter_value(self, family: str, label: str = "") -> int:
-        """Return the value of a counter."""
         return self._counts[family][label]
 
     def set_event_loop_lag(self, seconds: float) -> None:

@@ -21,5 +21,4 @@ class _PreciseLoop(uvloop.Loop):
 
 
 def run(main: Coroutine[None, None, _Result]) -> _Result:
-    """Run a coroutine to its end on this event loop, and return its result."""
     return uvloop.run(main, loop_factory=_PreciseLoop)

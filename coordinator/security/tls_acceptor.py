@@ -68,7 +68,6 @@ class PlaintextAcceptor:
 
     @property
     def port(self) -> int:
-        """The listening port."""
         assert self._server is not None, "not started"
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -78,12 +77,10 @@ class PlaintextAcceptor:
         return self._server is not None and self._server.is_serving()
 
     def close(self) -> None:
-        """Stop accepting."""
         if self._server is not None:
             self._server.close()
 
     def stop(self) -> None:
-        """Stop accepting."""
         self.close()
 
 
@@ -143,14 +140,12 @@ class FairAcceptor:
         return bool(self._sockets)
 
     def close(self) -> None:
-        """Stop accepting."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets = []
 
     def stop(self) -> None:
-        """Abort connections that are being set up."""
         self.close()
         for pending in list(self.pending):
             pending.evict()

@@ -25,7 +25,6 @@ class TlsReader(asyncio.BufferedProtocol):
             limit_buffers(_ENCRYPTED_BYTES_MAX)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the shared buffer."""
         return _shared
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -98,7 +98,6 @@ class _RecordState(NamedTuple):
 
 
 def _delivery_state(state: ShareState | None, offset: int) -> _RecordState:
-    """Return the delivery state of one record of the user's topic."""
     if state is None:
         return _RecordState("no state")
     if state.start_offset != NO_START_OFFSET and offset < state.start_offset:
@@ -151,7 +150,6 @@ def describe_step(step: HistoryStep) -> str:
 
 
 def _snapshot_reason(snapshot: ShareSnapshotValue) -> str:
-    """Return the likely reason of a snapshot."""
     if snapshot.create_timestamp != snapshot.write_timestamp:
         return "renewed"
     return "written" if snapshot.state_batches or snapshot.leader_epoch else "initialised"
@@ -166,7 +164,6 @@ def _format_batch(batch: StateBatch) -> str:
 
 
 def record_kind(step: HistoryStep) -> str:
-    """Return the name of a record's kind."""
     value = step.record.value
     if value is None:
         return "tombstone"

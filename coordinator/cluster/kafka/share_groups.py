@@ -69,25 +69,21 @@ _MOVED = (
 
 
 def _describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
-    """Return a request for the start offsets of groups in all their topics."""
     described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
     message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
     return GeneratedRequest(describe_offsets_api, message)
 
 
 def _find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
-    """Return a request to any broker for the coordinators of groups."""
     message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
 def _describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
-    """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
 def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
-    """Return a request that deletes all offsets of a group in some topics."""
     deleted = [delete_api.RequestedTopic(topic) for topic in topics]
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))
 
@@ -118,7 +114,6 @@ class ShareGroups:
         self._coordinators: dict[str, int] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connections.close()
 
     # Queries.

@@ -49,7 +49,6 @@ class UserTopics:
         self._names: dict[bytes, str] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connections.close()
 
     async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:

@@ -40,7 +40,6 @@ class Assignment(msgspec.Struct, frozen=True):
     owners: tuple[int, ...]
 
     def owner(self, state_partition: int) -> Replica | None:
-        """Return the owner of a shard, or None."""
         place = self.owners[state_partition]
         return None if place == NOBODY else self.replicas[place]
 

@@ -118,7 +118,6 @@ class GroupMember:
         self._moves_max = 0
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.membership.run(), name="group membership")
             tasks.create_task(self._watch_readiness(), name="group readiness")
@@ -154,7 +153,6 @@ class GroupMember:
         )
 
     async def compute_assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Compute the assignments as the leader."""
         self._leaders = await self._group_client.leaders_by_partition()
         moves_max, self._moves_max = self._moves_max, 0
         decided = plan_assignment(members, self._leaders, moves_max=moves_max)
@@ -367,7 +365,6 @@ class GroupMember:
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
 
     async def wait_for_listener_calls(self) -> None:
-        """Return when the listener has processed all calls."""
         await self._deliver_and_wait([])
 
     async def _deliver_and_wait(self, calls: Calls) -> None:

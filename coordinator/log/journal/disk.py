@@ -203,20 +203,16 @@ class RealDisk:
             self._lock_descriptor = None
 
     def names(self) -> list[str]:
-        """Return the sorted names of the files without the lock file."""
         return sorted(path.name for path in self._folder.iterdir() if path.name != LOCK_NAME)
 
     def size(self, name: str) -> int:
-        """Return the size of a file in bytes."""
         return (self._folder / name).stat().st_size
 
     def describe(self, name: str) -> str:
-        """Return the path of a file."""
         return str(self._folder / name)
 
     @_in_background
     def read(self, name: str, position: int, size: int) -> bytes:
-        """Return up to `size` bytes; fewer only at the end of the file."""
         with open(self._folder / name, "rb", buffering=0) as file:
             file.seek(position)
             pieces = []
@@ -247,7 +243,6 @@ class RealDisk:
 
     @_in_background
     def remove(self, name: str) -> None:
-        """Remove a file durably."""
         with self._opening:
             descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
@@ -257,12 +252,10 @@ class RealDisk:
 
     @_in_background
     def sync(self, name: str) -> None:
-        """Make all bytes of a file durable."""
         os.fdatasync(self._descriptor(name))
 
     @_in_background
     def replace(self, name: str, data: bytes) -> None:
-        """Durably replace the content of a file with one sector of data."""
         path = self._folder / name
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

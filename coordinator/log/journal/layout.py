@@ -121,7 +121,6 @@ def header_bytes(state_partitions: int) -> int:
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """Encode a segment header."""
     head = _HEADER.pack(
         _HEADER_MAGIC,
         FORMAT_VERSION,
@@ -295,5 +294,4 @@ def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
 
 
 def is_zero(data: memoryview) -> bool:
-    """Return whether all bytes are zero."""
     return not any(data) if len(data) < 64 else bytes(data).count(0) == len(data)

@@ -132,7 +132,6 @@ class SignalMonitor:
         self._hidden_topics: set[bytes] = set()
 
     def current_groups(self) -> Collection[GroupSignals]:
-        """Return the signals of all groups as of the last pass."""
         return self.groups.values()
 
     async def run(self) -> None:

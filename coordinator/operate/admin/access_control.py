@@ -188,7 +188,6 @@ class AccessControl:
 
     @staticmethod
     def audit_refusal(address: str, why: str, who: str = "-") -> None:
-        """Write a refusal to the audit log."""
         audit.warning("refused", extra={"who": escape_unprintable(who), "address": address, "why": why})
 
 

@@ -101,7 +101,6 @@ class ExpiryRound(BaseModel):
 
 
 def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the routes of expiry."""
     routes = APIRouter(tags=["expiry"], **options)
 
     @routes.get("/api/v1/expiry")

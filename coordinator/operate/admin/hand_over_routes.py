@@ -39,7 +39,6 @@ class HandOverResponse(BaseModel):
 
 
 def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the route of hand-overs."""
     routes = APIRouter(tags=["writes"], **options)
 
     @routes.post("/api/v1/hand-overs")

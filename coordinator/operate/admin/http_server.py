@@ -49,12 +49,10 @@ class HttpService:
 
     @property
     def port(self) -> int:
-        """The bound port, after the start."""
         return self._server.port
 
     @property
     def url(self) -> str:
-        """The URL of the server, after the start."""
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://{self._view.config.http._replace(port=self.port)}"
 

@@ -70,7 +70,6 @@ class OwnedElsewhereError(HTTPException):
 
 
 def state_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the routes that return state."""
     routes = APIRouter(tags=["state"], **options)
     turns = ListingLimiter()
     _add_shard_and_group_routes(routes, view, turns)
@@ -254,7 +253,6 @@ _WAITING_MAX = 4
 
 
 def history_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the route of delivery histories."""
     routes = APIRouter(tags=["state"], **options)
     limiter = ListingLimiter(_WAITING_MAX)
 

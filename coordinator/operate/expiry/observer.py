@@ -51,11 +51,9 @@ class ObservationStore:
         self._failed = False
 
     async def load(self) -> StoredObservations | None:
-        """Return the stored observations, or None."""
         return await asyncio.to_thread(self._load_observations)
 
     async def save(self, memory: StoredObservations) -> None:
-        """Replace the stored observations."""
         data = msgspec.json.encode(memory)
         await asyncio.to_thread(self._save_observations, data)
 

@@ -182,7 +182,6 @@ class StateRemover:
                 self._emptied_groups.add(group)
 
     def _is_still_owned(self, each: AbandonedState) -> bool:
-        """Return whether this coordinator still owns a shard of the item."""
         shards = self._runtime.state_partitions
         keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
         return self._has_fresh_lease() and any(
@@ -234,7 +233,6 @@ class StateRemover:
     async def _delete_unchanged(
         self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
     ) -> RemovalResult:
-        """Delete the states that have not changed."""
         now_s = asyncio.get_running_loop().time()
         deletions = [_ConditionalDeletion(key, state, now_s) for key, state in states.items()]
         for deletion in deletions:

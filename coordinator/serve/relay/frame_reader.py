@@ -88,7 +88,6 @@ class FrameReader:
         return frame
 
     def take_buffered(self) -> bytes:
-        """Remove all buffered bytes and return them."""
         rest, self._buffer = bytes(self._buffer), bytearray()
         return rest
 

@@ -33,7 +33,6 @@ class PeerSession(NamedTuple):
 
     @classmethod
     def from_exchange(cls, exchange: RelayedExchange, now_s: float) -> "PeerSession":
-        """Return the session of a completed SASL exchange."""
         lifetime_ms = exchange.session_lifetime_ms
         return cls(exchange.mechanism, exchange.user, now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None)
 

@@ -198,6 +198,5 @@ class UpstreamServer(NamedTuple):
     server_name: str = ""
 
     async def connect(self, timeout_s: float) -> Stream:
-        """Connect. Raises OSError."""
         context = self.tls.context() if self.tls is not None else None
         return await connect_stream(self.address, context, self.server_name or self.address.host, timeout_s)

@@ -77,7 +77,6 @@ class MaintenanceJobs:
         self._prune_interval_ms = prune_interval_ms
 
     async def run(self) -> None:
-        """Run all jobs until cancelled, each at its interval."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._run_periodically(self._cold_interval_ms / 1000, self.snapshot_cold))
             tasks.create_task(self._run_periodically(self._prune_interval_ms / 1000, self.prune))

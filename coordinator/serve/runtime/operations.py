@@ -95,7 +95,6 @@ class Operation(QueuedOperation):
 
 
 def send_response(operation: Operation, result: Any) -> None:
-    """Send the response of an operation."""
     try:
         operation.answer(result)
     except Exception as failure:
@@ -103,7 +102,6 @@ def send_response(operation: Operation, result: Any) -> None:
 
 
 def refuse_operation(operation: Operation, error_code: ErrorCode, message: str) -> None:
-    """Answer an operation with an error."""
     try:
         operation.refuse(error_code, message)
     except Exception as failure:
@@ -111,7 +109,6 @@ def refuse_operation(operation: Operation, error_code: ErrorCode, message: str) 
 
 
 def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: str) -> None:
-    """Answer operations with an error."""
     for operation in operations:
         refuse_operation(operation, error_code, message)
 

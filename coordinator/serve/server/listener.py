@@ -213,7 +213,6 @@ class Listener:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """Remove a closed connection."""
         self._connections.pop(connection, None)
         self.request_memory.waiting.discard(connection)
         self._freed_memory.record_closed_connection()

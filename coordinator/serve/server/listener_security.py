@@ -97,7 +97,6 @@ class ListenerSecurity:
         self._unauthorized = UnauthorizedHandler(api, metrics)
 
     def choose_handler(self, principal: str, peer: str) -> FrameHandler:
-        """Return the handler for an authenticated principal."""
         allowed = self.security.allowed
         if allowed is None or allowed.allows_principal(principal):
             return self.api
