@@ -16,7 +16,6 @@ from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.share_group_types import (
-    EMPTY,
     ChangeResult,
     GroupDescription,
     GroupOffset,
@@ -30,14 +29,6 @@ from protocol.messages import describe_share_group_offsets as describe_offsets_a
 from protocol.messages import find_coordinator as find_api
 from protocol.messages import list_groups as list_api
 from protocol.messages import share_group_describe as describe_api
-
-__all__ = [
-    "EMPTY",
-    "ChangeResult",
-    "GroupDescription",
-    "GroupOffset",
-    "ShareGroups",
-]
 
 _SHARE = "share"
 _GROUP_KEY = 0

@@ -5,5 +5,3 @@ from coordinator.serve.runtime.log_opener import LogOpener
 from coordinator.serve.runtime.operations import Operation, OperationOrigin
 from coordinator.serve.runtime.runtime import Runtime
 from coordinator.serve.runtime.status import ShardStatus
-
-__all__ = ["LogOpener", "Operation", "OperationOrigin", "Runtime", "RuntimeLimits", "ShardStatus"]
