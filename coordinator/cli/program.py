@@ -47,7 +47,6 @@ class CompleteHelp(TyperGroup):
         return {"Commands": list(self.commands)}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the sections of subcommands."""
         for title, names in self.command_sections().items():
             rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
             with formatter.section(title):

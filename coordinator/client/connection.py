@@ -314,7 +314,6 @@ class Connection(asyncio.Protocol):
             answer.set_result(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all pending requests."""
         reason = f": {exc}" if exc is not None else ""
         message = f"{self._name} closed the connection{reason}."
         self.abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))

@@ -29,5 +29,4 @@ class EveryTopicExists:
     """Treats every topic as existing, for a coordinator without metadata."""
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
-        """Return True."""
         return True

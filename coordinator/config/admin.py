@@ -61,7 +61,6 @@ class HttpSettings(SettingGroup):
 
     @property
     def http_requires_login(self) -> bool:
-        """True if clients must authenticate to read."""
         return bool(self.http_token_file or self.http_uses_tls or self.http_allowed_principals)
 
     def check_http(self) -> None:

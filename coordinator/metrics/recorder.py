@@ -39,19 +39,9 @@ from coordinator.metrics.families import (
     shard_families,
 )
 from protocol.errors import ErrorCode
+from protocol.messages import APIS
 
-# By API key. Early revisions of KIP-932 call 87 ReadShareGroupOffsetsState.
-API_NAMES = {
-    10: "FindCoordinator",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    36: "SaslAuthenticate",
-    83: "InitializeShareGroupState",
-    84: "ReadShareGroupState",
-    85: "WriteShareGroupState",
-    86: "DeleteShareGroupState",
-    87: "ReadShareGroupStateSummary",
-}
+API_NAMES = {api_key: api.name for api_key, api in APIS.items()}
 OTHER_API = "other"
 
 

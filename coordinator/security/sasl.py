@@ -25,7 +25,6 @@ class Identity(NamedTuple):
 
     @property
     def principal(self) -> str:
-        """The principal in Kafka's format."""
         return f"User:{self.name}"
 
 

@@ -106,7 +106,6 @@ class CertificateTrust:
 
 
 def _make_empty_context(client_auth: str) -> ssl.SSLContext:
-    """Return a context without certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A ticket would let a client resume a session after its certificate or authority was removed.

@@ -73,7 +73,6 @@ class PlaintextAcceptor:
 
     @property
     def is_serving(self) -> bool:
-        """True while connections are accepted."""
         return self._server is not None and self._server.is_serving()
 
     def close(self) -> None:
@@ -136,7 +135,6 @@ class FairAcceptor:
 
     @property
     def is_serving(self) -> bool:
-        """True while connections are accepted."""
         return bool(self._sockets)
 
     def close(self) -> None:
@@ -202,7 +200,6 @@ class _PendingConnection:
             self._reject_client(error)
 
     def evict(self) -> None:
-        """Close the connection at once."""
         self._timer.cancel()
         self._acceptor.pending.pop(self, None)
         if self._accepted is not None:
@@ -275,7 +272,6 @@ class _ConnectionHandoff(asyncio.Protocol):
         self._is_secured = is_secured
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the connection to its protocol."""
         # uvloop's transports do not inherit from asyncio's, but have the same methods.
         connected = cast(asyncio.Transport, transport)
         protocol = self._make_protocol(connected)

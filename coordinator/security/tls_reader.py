@@ -28,7 +28,6 @@ class TlsReader(asyncio.BufferedProtocol):
         return _shared
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass the received bytes to the protocol."""
         self._protocol.data_received(bytes(_shared[:nbytes]))
 
     def eof_received(self) -> bool | None:

@@ -129,7 +129,6 @@ def _format_record_state(record_state: _RecordState, state: ShareState | None, o
 
 
 def describe_step(step: HistoryStep) -> str:
-    """Describe the effect of a record."""
     value, before, after = step.record.value, step.before, step.after
     if value is None:
         return "deleted"
@@ -179,7 +178,6 @@ def record_leader_epoch(step: HistoryStep) -> int | None:
 
 
 def format_state(state: ShareState | None) -> str:
-    """Format a state as one line of text."""
     if state is None:
         return "no state"
     found = unpack(state.batches)

@@ -161,7 +161,6 @@ class Brokers:
     async def list_start_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        """Return the log start offsets."""
         return await self._list_offsets_at(node, channel, partitions, _EARLIEST)
 
     async def list_offsets_after(

@@ -167,7 +167,6 @@ class Connections:
     async def refresh(
         self, *, wait_for_others: bool = False, ask_others: bool = False
     ) -> list[ClusterMetadata]:
-        """Refresh the metadata; see `MetadataCache.refresh`."""
         return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
 
     async def _request_metadata(self, node: int) -> ClusterMetadata:

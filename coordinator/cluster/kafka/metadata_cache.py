@@ -58,7 +58,6 @@ class MetadataCache:
         self._asking: dict[int, asyncio.Task[ClusterMetadata | None]] = {}
 
     async def close(self) -> None:
-        """Cancel the requests in flight."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
@@ -92,7 +91,6 @@ class MetadataCache:
         return sorted(self.addresses, key=lambda node: node != self._last_responder)
 
     def record_response(self, node: int) -> None:
-        """Record the broker that answered last."""
         self._last_responder = node
 
     async def refresh(

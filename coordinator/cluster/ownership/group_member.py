@@ -273,7 +273,6 @@ class GroupMember:
         _logger.warning("%s", sentence)
 
     def on_lease_changed(self, fresh: bool) -> None:
-        """Publish the owners while the lease is fresh."""
         if not fresh:
             _logger.warning(
                 "No heartbeat of the group succeeded for too long. Until one does, this coordinator claims "

@@ -91,7 +91,6 @@ class Membership:
         self._rebalanced_s = float("-inf")
 
     async def run(self) -> None:
-        """Keep the membership until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._join_loop(), name="group join")
             tasks.create_task(self._heartbeat_loop(), name="group heartbeat")

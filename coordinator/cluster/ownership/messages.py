@@ -141,7 +141,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return GroupView(Assignment(generation, self.replicas, self.owners), self.unreached)
 
     def partitions_owned_by(self, instance: str) -> frozenset[int]:
-        """Return the state partitions of a replica."""
         return frozenset(
             partition
             for partition, place in enumerate(self.owners)

@@ -116,7 +116,6 @@ def first_position(state_partitions: int) -> int:
 
 
 def header_bytes(state_partitions: int) -> int:
-    """Return the size of a segment header."""
     return _HEADER.size + state_partitions * _OFFSET.size + _CRC.size + len(_END_MARK)
 
 

@@ -61,7 +61,6 @@ class EventQueue:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Deliver queued events until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()

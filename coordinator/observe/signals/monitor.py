@@ -135,7 +135,6 @@ class SignalMonitor:
         return self.groups.values()
 
     async def run(self) -> None:
-        """Compute the signals periodically until cancelled."""
         while True:
             try:
                 await self.compute_signals()

@@ -28,7 +28,6 @@ class WriteRequest(BaseModel):
 
 
 def authorize_write(request: Request) -> None:
-    """Raise AccessDenied unless the client may write."""
     getattr(request.state, AUTHORIZE_WRITE)()
 
 

@@ -69,7 +69,6 @@ class LogTarget(MigrationTarget):
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
     ) -> LookupResult:
-        """Return the folded states of the log."""
         folded = await self._reader.fold(progress)
         if folded is None:
             return LookupResult({})

@@ -44,7 +44,6 @@ def refuse_operations(operations: Iterable[ForwardableOperation], reason: ErrorR
 
 
 def is_abandoned(operation: ForwardableOperation) -> bool:
-    """Return whether the client has disconnected."""
     return operation.origin is not None and operation.origin.disconnected
 
 

@@ -47,7 +47,6 @@ class PlainStream:
         await self._loop.sock_sendall(self.socket, data)
 
     async def finish(self) -> None:
-        """Flush the sent bytes and close."""
         # The kernel delivers what was sent before the close.
         self.socket.close()
 

@@ -103,7 +103,6 @@ class MaintenanceJobs:
             )
 
     async def prune(self) -> None:
-        """Prune records that are no longer needed."""
         for runner in self._active_runners():
             self._prune_log(runner)
 

@@ -162,7 +162,6 @@ class Runtime:
 
     @property
     def resigning_shards(self) -> Collection[int]:
-        """The shards that are being released."""
         return self._resigning.keys()
 
     def owns(self, state_partition: int) -> bool:
