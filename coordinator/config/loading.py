@@ -173,7 +173,6 @@ def _read_secret_files(values: Mapping[str, _SettingValue]) -> dict[str, _Settin
 
 
 def _unknown_setting_error(given: str, origin: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for an unknown name, with the most similar known name."""
     if given in SETTINGS_WITHOUT_EQUIVALENT:
         return ConfigError(given, None, f"omitted: it would have no effect here ({origin})")
     nearest = EQUIVALENT_SETTINGS.get(given)

@@ -79,7 +79,6 @@ class MemoryLog(UnsharedLog):
     def _finish_append(
         self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendCallback
     ) -> None:
-        """Store an append, then call `done`."""
         self._in_flight.remove(state_partition)
         if not self._in_flight:
             self._idle_event.set()

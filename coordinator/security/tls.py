@@ -118,7 +118,6 @@ def _make_empty_context(client_auth: str) -> ssl.SSLContext:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return a short description of the problem with a file."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     if isinstance(error, OSError) and error.strerror:

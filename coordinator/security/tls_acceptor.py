@@ -309,7 +309,6 @@ def _make_listening_socket(
 
 
 def _describe_handshake_error(error: ssl.SSLError) -> tuple[str, str]:
-    """Return the metric label and the message for a failed handshake."""
     if error.reason in _NOT_TLS_REASONS:
         return "plaintext_to_tls", "a client without TLS came to the TLS port"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -121,13 +121,11 @@ class MetadataCache:
         return [metadata]
 
     def _nodes_to_ask(self) -> list[int]:
-        """Return all brokers in the order of this refresh."""
         nodes = sorted(self.addresses)
         first = self._first % len(nodes) if nodes else 0
         return nodes[first:] + nodes[:first]
 
     def _start_request(self, node: int) -> "asyncio.Task[ClusterMetadata | None]":
-        """Start a request to a broker, or return the request in flight."""
         task = self._asking.get(node)
         if task is None:
             task = self._asking[node] = asyncio.create_task(self._request_from_node(node))

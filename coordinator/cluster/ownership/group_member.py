@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 # The interval in which draining checks whether the shards were handed over.
 _HANDED_OVER_PAUSE_S = 0.02
 
-Calls = Sequence[Callable[[], None]]
+Calls = Sequence[Callable[[], object]]
 
 
 class GroupMember:
@@ -209,7 +209,6 @@ class GroupMember:
             self._given_away.set()
 
     def _update_owners(self, generation: int, *, concerned: bool) -> None:
-        """Use the owners of this leader's plan, or begin to read them from the group."""
         if not concerned:
             self._reader.cancel()
             self.assignment, self.members = None, 0
@@ -227,7 +226,6 @@ class GroupMember:
         self._reachability.suspected = view.unreached
 
     def _on_view_read(self, view: GroupView) -> None:
-        """Publish the owners that were read from the group."""
         self._apply_view(view)
         self._deliver(self._listener_calls(OwnershipChange()))
 
@@ -370,7 +368,7 @@ class GroupMember:
         """Run a batch of calls on the listener's loop, and wait for it."""
         finished = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._deliver([*calls, lambda: _set_event_in_loop(loop, finished)])
+        self._deliver([*calls, partial(loop.call_soon_threadsafe, finished.set)])
         await finished.wait()
 
     def resign_remaining(self) -> None:
@@ -390,7 +388,3 @@ class GroupMember:
         elif not self._lease.is_fresh():
             sentences.append("The last confirmed heartbeat is too old.")
         return sentences
-
-
-def _set_event_in_loop(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    loop.call_soon_threadsafe(event.set)

@@ -311,7 +311,6 @@ class Membership:
     # Results.
 
     def _record_success(self) -> None:
-        """Record that the membership is confirmed and the lease renewed."""
         self._lease_renewed.set()
         if self.membership_error is not None:
             if not self.membership_error.is_transient:

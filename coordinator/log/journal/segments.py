@@ -202,7 +202,6 @@ class JournalSegments:
 
 
 def _needed_end_offsets(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
-    """Return the end offset in this segment of each state partition that still needs its records."""
     return {
         state_partition: last_offset + 1
         for state_partition, last_offset in segment.last_offsets.items()

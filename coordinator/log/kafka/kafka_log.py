@@ -202,7 +202,6 @@ class KafkaLog(AppendReporter):
     async def _append_ownership_record(
         self, ownership: Ownership, record: tuple[bytes, bytes], *, at_any_offset: bool
     ) -> int:
-        """Append a claim or a release; return its offset."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def on_appended(base_offset: int, error: LogError | None) -> None:

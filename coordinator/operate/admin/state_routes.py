@@ -202,7 +202,6 @@ def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
 async def _make_detail_response(
     view: CoordinatorView, key: SharePartitionKey, limit: int, offset: int, from_offset: int | None
 ) -> Response:
-    """Return a share-partition, a page of its offset ranges, and the ranges from an offset on."""
     require_loaded(view, key)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")

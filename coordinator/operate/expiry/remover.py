@@ -191,7 +191,6 @@ class StateRemover:
     # Local deletion.
 
     async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
-        """Delete the state of topics and groups that are still missing in Kafka."""
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0
         for each in due:

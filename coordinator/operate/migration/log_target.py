@@ -165,7 +165,6 @@ def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records
 
 
 async def _append_and_wait(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
-    """Append records and wait until they are durable. Raises LogError."""
     durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_appended(base_offset: int, error: LogError | None) -> None:

@@ -96,7 +96,6 @@ class FrameReader:
         self._buffer[:0] = data
 
     async def _fill_buffer(self, count: int) -> None:
-        """Receive until the buffer has at least `count` bytes."""
         while len(self._buffer) < count:
             data = await self.stream.receive(max(count - len(self._buffer), _AHEAD_BYTES))
             if not data:

@@ -157,7 +157,6 @@ class PersisterLink:
         self._no_response_pending.clear()
 
     def _count_responses(self, data: Bytes) -> int:
-        """Forward everything, and count the responses that end in `data`."""
         at, end = 0, len(data)
         while at < end:
             if self._response_left == 0:

@@ -146,7 +146,6 @@ class MaintenanceJobs:
         return [runner for runner in self._runners if runner.status is ShardStatus.ACTIVE]
 
     async def _run_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
-        """Repeat a job on a shard until it creates no record or is refused."""
         while True:
             job = _MaintenanceOperation(make_records, asyncio.get_running_loop().time())
             runner.submit(job)
