@@ -39,7 +39,7 @@ def _make_rpc(module: Any, *, needs_state: bool = False) -> Rpc:
     name = APIS[module.API_KEY].name
     topic = name.replace("ShareGroup", "")
     classes = (f"{name}Request", f"{topic}Data", f"{name}Response", f"{topic}Result", "PartitionResult")
-    return Rpc(name, module.API_KEY, *[getattr(module, each) for each in classes], needs_state=needs_state)
+    return Rpc._make((name, module.API_KEY, *[getattr(module, each) for each in classes], needs_state))
 
 
 INITIALIZE = _make_rpc(initialize_api)

@@ -94,6 +94,28 @@ class Operation(QueuedOperation):
         raise AssertionError("an operation must define how it is refused")
 
 
+class AwaitableOperation(Operation):
+    """A write of this process itself.
+
+    The future `outcome` gets the answer and "", or after a refusal None and the reason.
+    """
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, decide: Decide, key: SharePartitionKey) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(decide, key, (), writes=True, origin=None, received_s=loop.time())
+        self.outcome: asyncio.Future[tuple[Any, str]] = loop.create_future()
+
+    def answer(self, result: Any) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result((result, ""))
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result((None, error_message or error_code.name))
+
+
 def send_response(operation: Operation, result: Any) -> None:
     try:
         operation.answer(result)
