@@ -346,7 +346,6 @@ def make_runtime(
     may_claim: Callable[[], bool] = lambda: True,
     on_fenced: Callable[[int], None] = lambda state_partition: None,
 ) -> Runtime:
-    """Return a runtime over a log, with the configured limits."""
     runtime = Runtime(
         log=log,
         clock=SystemClock(),

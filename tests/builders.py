@@ -49,12 +49,10 @@ def unpack_batches(batches: bytes) -> list[BatchTuple]:
 def make_initialize(
     state_epoch: int = 0, start_offset: int = 0, partition: int = 0
 ) -> initialize_api.PartitionData:
-    """Return one partition of an Initialize request."""
     return initialize_api.PartitionData(partition, state_epoch, start_offset)
 
 
 def make_read(leader_epoch: int = 0, partition: int = 0) -> read_api.PartitionData:
-    """Return one partition of a Read request."""
     return read_api.PartitionData(partition, leader_epoch)
 
 
@@ -66,7 +64,6 @@ def make_write(
     complete_count: int = 0,
     partition: int = 0,
 ) -> write_api.PartitionData:
-    """Return one partition of a Write request."""
     return write_api.PartitionData(
         partition, state_epoch, leader_epoch, start_offset, complete_count, pack_batches(*batches)
     )

@@ -45,7 +45,6 @@ class IssuedCertificate(NamedTuple):
     key_password: str
 
     def listener_tls(self, **more: str) -> ListenerTlsSettings:
-        """Return the TLS settings of a listener with this certificate."""
         own = {
             "certificate_location": str(self.certificate),
             "key_location": str(self.key),

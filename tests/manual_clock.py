@@ -12,5 +12,4 @@ class ManualClock:
         return self.ms
 
     def advance(self, minutes: float) -> None:
-        """Advance the clock."""
         self.ms += round(minutes * 60_000)

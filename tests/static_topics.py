@@ -10,5 +10,4 @@ class StaticTopics:
         self._partitions_of = dict(partitions_of)
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
-        """Return whether the topic is listed and has this partition."""
         return partition < self._partitions_of.get(topic_id, 0)

@@ -119,7 +119,6 @@ class AdminClient:
         return f"{text.rstrip('.')}{self._failure_hint(error.__cause__, reason)}"
 
     def _failure_hint(self, error: BaseException | None, reason: BaseException) -> str:
-        """Return a hint for the user, as the end of a sentence."""
         if isinstance(reason, ssl.SSLCertVerificationError):
             return "; give the authority of its certificate with --ca FILE"
         if isinstance(reason, ssl.SSLError):
@@ -140,7 +139,6 @@ def _drop_none(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _parse_answer(body: bytes) -> _JsonObject | None:
-    """Return the JSON object in a response, or None."""
     try:
         answer = json.loads(body, object_hook=_JsonObject)
     except ValueError:

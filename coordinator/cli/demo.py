@@ -146,7 +146,6 @@ class _Leader:
         )
 
     async def show_state(self) -> None:
-        """Read the state and print it."""
         state = await self._client.read(self._key, self._leader_epoch)
         print_line(f"   start offset {state.start_offset}, state epoch {state.state_epoch}")
         rows = [

@@ -165,7 +165,6 @@ def _print_report(
 
 
 def _group_by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
-    """Return the states and steps of each group and topic, with the share-partitions."""
     from protocol.state_records import topic_id_text
 
     by_topic: defaultdict[tuple[str, str], list[SharePartitionKey]] = defaultdict(list)

@@ -26,7 +26,6 @@ Columns = Mapping[str, Column]
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON."""
     print_json_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 

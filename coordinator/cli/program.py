@@ -47,7 +47,6 @@ class CompleteHelp(TyperGroup):
         return {"Commands": list(self.commands)}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the sections of subcommands."""
         for title, names in self.command_sections().items():
             rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
             with formatter.section(title):
@@ -58,7 +57,6 @@ class GroupedCommands(CompleteHelp):
     """The top-level command, whose subcommands are in several sections."""
 
     def command_sections(self) -> Mapping[str, Sequence[str]]:
-        """Return the sections of the top-level command."""
         return COMMAND_GROUPS
 
 

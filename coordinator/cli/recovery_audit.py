@@ -51,7 +51,6 @@ class _AuditCommand(TyperCommand):
     """A command that fails with exit code 3, because 1 and 2 mean warnings and critical findings."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse the command line."""
         try:
             return super().make_context(*args, **kwargs)
         except Exception as error:
@@ -61,7 +60,6 @@ class _AuditCommand(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except Exception as error:

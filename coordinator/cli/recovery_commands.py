@@ -185,7 +185,6 @@ def print_damage(manifest: dict[str, Any]) -> None:
 
 
 def print_warning(text: str) -> None:
-    """Print a line to stderr."""
     print_line(f"share-coordinator: {text}", err=True)
 
 

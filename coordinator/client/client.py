@@ -226,7 +226,6 @@ class ShareCoordinatorClient:
     async def _send_with_retries(
         self, rpc: Rpc, group_id: str, parts: Parts
     ) -> dict[SharePartitionKey, _Outcome]:
-        """Return the outcome of every share-partition, in the order of `parts`."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         failed_attempts = 0
         while True:
@@ -300,7 +299,6 @@ def _is_retriable(outcome: _Outcome) -> bool:
 
 
 def _make_result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
-    """Return the result of an outcome; without one, return a result with the error."""
     if outcome.result is not None:
         return outcome.result
     assert outcome.error is not None
@@ -308,7 +306,6 @@ def _make_result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
 
 
 def _check_arguments(key: SharePartitionKey, **not_negative: int) -> None:
-    """Raise ValueError for arguments that every coordinator would refuse."""
     if not key.group_id or len(key.topic_id) != 16:
         raise ValueError(f"{key!r} is not a share-partition: it needs a group id and a topic id of 16 bytes")
     for name, value in (("partition", key.partition), *not_negative.items()):

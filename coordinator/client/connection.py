@@ -162,7 +162,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """False after the connection is lost."""
         return self._why_lost is None
 
     # Versions.
@@ -290,7 +289,6 @@ class Connection(asyncio.Protocol):
     # Receive responses: called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         # No assertion: uvloop's transports have the methods of asyncio's, but do not inherit from them.
         self._transport = cast(asyncio.Transport, transport)
 
@@ -316,7 +314,6 @@ class Connection(asyncio.Protocol):
             answer.set_result(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all pending requests."""
         reason = f": {exc}" if exc is not None else ""
         message = f"{self._name} closed the connection{reason}."
         self.abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))

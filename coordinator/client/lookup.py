@@ -82,7 +82,6 @@ class CoordinatorLookup:
         return {key: failure.with_key(key) for key in keys}
 
     def _move_to_end(self, node: Node) -> None:
-        """Move a bootstrap address to the end of the list if it is the first one."""
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]
 

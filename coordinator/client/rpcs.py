@@ -8,6 +8,7 @@ share-partition several times, it has several parts.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from protocol.messages import APIS
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -33,53 +34,19 @@ class Rpc(NamedTuple):
     needs_state: bool = False
 
 
-INITIALIZE = Rpc(
-    "InitializeShareGroupState",
-    initialize_api.API_KEY,
-    initialize_api.InitializeShareGroupStateRequest,
-    initialize_api.InitializeStateData,
-    initialize_api.InitializeShareGroupStateResponse,
-    initialize_api.InitializeStateResult,
-    initialize_api.PartitionResult,
-)
-READ = Rpc(
-    "ReadShareGroupState",
-    read_api.API_KEY,
-    read_api.ReadShareGroupStateRequest,
-    read_api.ReadStateData,
-    read_api.ReadShareGroupStateResponse,
-    read_api.ReadStateResult,
-    read_api.PartitionResult,
-    needs_state=True,
-)
-WRITE = Rpc(
-    "WriteShareGroupState",
-    write_api.API_KEY,
-    write_api.WriteShareGroupStateRequest,
-    write_api.WriteStateData,
-    write_api.WriteShareGroupStateResponse,
-    write_api.WriteStateResult,
-    write_api.PartitionResult,
-    needs_state=True,
-)
-DELETE = Rpc(
-    "DeleteShareGroupState",
-    delete_api.API_KEY,
-    delete_api.DeleteShareGroupStateRequest,
-    delete_api.DeleteStateData,
-    delete_api.DeleteShareGroupStateResponse,
-    delete_api.DeleteStateResult,
-    delete_api.PartitionResult,
-)
-SUMMARY = Rpc(
-    "ReadShareGroupStateSummary",
-    summary_api.API_KEY,
-    summary_api.ReadShareGroupStateSummaryRequest,
-    summary_api.ReadStateSummaryData,
-    summary_api.ReadShareGroupStateSummaryResponse,
-    summary_api.ReadStateSummaryResult,
-    summary_api.PartitionResult,
-)
+def _make_rpc(module: Any, *, needs_state: bool = False) -> Rpc:
+    """Return the classes in a module: for ReadShareGroupState, those of its topics begin with ReadState."""
+    name = APIS[module.API_KEY].name
+    topic = name.replace("ShareGroup", "")
+    classes = (f"{name}Request", f"{topic}Data", f"{name}Response", f"{topic}Result", "PartitionResult")
+    return Rpc._make((name, module.API_KEY, *[getattr(module, each) for each in classes], needs_state))
+
+
+INITIALIZE = _make_rpc(initialize_api)
+READ = _make_rpc(read_api, needs_state=True)
+WRITE = _make_rpc(write_api, needs_state=True)
+DELETE = _make_rpc(delete_api)
+SUMMARY = _make_rpc(summary_api)
 
 RPC_BY_API_KEY = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 RPC_BY_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in RPC_BY_API_KEY.values()}

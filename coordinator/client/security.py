@@ -42,12 +42,10 @@ class ClientSecurity(NamedTuple):
 
     @property
     def uses_sasl(self) -> bool:
-        """True if the client uses SASL."""
         return self.protocol.startswith("SASL")
 
     @property
     def uses_tls(self) -> bool:
-        """True if connections are encrypted."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     def tls_context(self, prefix: str = "ssl.") -> ssl.SSLContext | None:

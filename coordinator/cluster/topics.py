@@ -23,12 +23,10 @@ class TopicDirectory(Protocol):
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
         """Return whether the cluster has this partition of this topic."""
-        ...
 
 
 class EveryTopicExists:
     """Treats every topic as existing, for a coordinator without metadata."""
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
-        """Return True."""
         return True

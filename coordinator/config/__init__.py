@@ -9,15 +9,3 @@ from coordinator.config.fields import INT32_MAX, HostPort
 from coordinator.config.loading import LoadedConfig, load_config, printable_value
 from coordinator.config.reference import render_reference
 from coordinator.config.settings import SETTINGS, Config, Setting
-
-__all__ = [
-    "INT32_MAX",
-    "SETTINGS",
-    "Config",
-    "HostPort",
-    "LoadedConfig",
-    "Setting",
-    "load_config",
-    "printable_value",
-    "render_reference",
-]

@@ -57,16 +57,13 @@ class HttpSettings(SettingGroup):
 
     @property
     def http_uses_tls(self) -> bool:
-        """True if the HTTP server uses TLS."""
         return bool(self.http_ssl.certificate_location)
 
     @property
     def http_requires_login(self) -> bool:
-        """True if clients must authenticate to read."""
         return bool(self.http_token_file or self.http_uses_tls or self.http_allowed_principals)
 
     def check_http(self) -> None:
-        """Raise ConfigError if the settings are inconsistent."""
         tls = self.http_ssl
         by_certificate = tls.client_auth != "none"
         tls_only = {

@@ -40,11 +40,9 @@ class ExpirySettings(SettingGroup):
 
     @property
     def can_state_expire(self) -> bool:
-        """Return whether state can expire."""
         return self.state_retention_minutes != _OFF
 
     def check_expiry(self) -> None:
-        """Raise ConfigError if the retention time is 0."""
         if self.state_retention_minutes == 0:
             raise ConfigError(
                 "share.coordinator.group.state.retention.minutes", "0", "-1 (disabled) or at least 1"
@@ -73,7 +71,6 @@ class SignalSettings(SettingGroup):
     JSON as value."""
 
     def check_signals(self, bootstrap_servers: str) -> None:
-        """Raise ConfigError for an invalid destination of events."""
         if self.signals_events_topic and not bootstrap_servers:
             raise ConfigError(
                 "signals.events.topic", self.signals_events_topic, "used with bootstrap.servers"

@@ -62,7 +62,6 @@ class KafkaLogSettings(SettingGroup):
     """https: a broker's certificate must match its host. none: the host is not checked."""
 
     def check_kafka_log(self) -> None:
-        """Raise ConfigError if a setting that this log requires is missing."""
         require_values(
             {"bootstrap.servers": self.bootstrap_servers},
             "HOST:PORT of at least one broker of the cluster",

@@ -110,7 +110,6 @@ class ListenerSecuritySettings(SettingGroup):
 
     @property
     def listen_uses_tls(self) -> bool:
-        """True if the listener uses TLS."""
         return self.listen_security_protocol in ("SSL", "SASL_SSL")
 
     @property
@@ -121,7 +120,6 @@ class ListenerSecuritySettings(SettingGroup):
         return tuple(filter(None, self.listen_sasl_enabled_mechanisms.split(",")))
 
     def check_listener_security(self, listen: HostPort, *, forwards: bool) -> None:
-        """Raise ConfigError if the settings are inconsistent."""
         protocol = self.listen_security_protocol
         if protocol == "PLAINTEXT":
             self._check_plaintext(listen)

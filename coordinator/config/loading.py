@@ -98,7 +98,6 @@ def printable_value(given: str, text: str) -> str | None:
 
 
 def _invalid_value_error(name: str, value: _SettingValue, allowed: str) -> ConfigError:
-    """Return the error for an invalid value of a known setting."""
     return ConfigError(name, printable_value(name, value.text), f"{allowed} ({value.origin})")
 
 
@@ -174,7 +173,6 @@ def _read_secret_files(values: Mapping[str, _SettingValue]) -> dict[str, _Settin
 
 
 def _unknown_setting_error(given: str, origin: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for an unknown name, with the most similar known name."""
     if given in SETTINGS_WITHOUT_EQUIVALENT:
         return ConfigError(given, None, f"omitted: it would have no effect here ({origin})")
     nearest = EQUIVALENT_SETTINGS.get(given)

@@ -48,7 +48,6 @@ class OwnershipSettings(SettingGroup):
     meanwhile."""
 
     def check_ownership(self, log: str) -> None:
-        """Raise ConfigError if the settings are inconsistent."""
         if self.ownership != "group":
             return
         if log != "kafka":

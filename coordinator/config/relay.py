@@ -85,7 +85,6 @@ class RelaySettings(SettingGroup):
 
     @property
     def relay_uses_tls(self) -> bool:
-        """True if peers connect to the relay with TLS."""
         return self.relay_security_protocol in ("SSL", "SASL_SSL")
 
     def check_relay(self) -> None:

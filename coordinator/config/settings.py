@@ -101,7 +101,6 @@ class Config(
 
 
 def _setting_groups(config: type[BaseModel]) -> list[tuple[str, SettingGroup]]:
-    """Return the names and defaults of the fields that are groups of settings."""
     fields = config.model_fields.items()
     return [(name, field.default) for name, field in fields if isinstance(field.default, SettingGroup)]
 

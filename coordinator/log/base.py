@@ -59,7 +59,6 @@ class StateLog(Protocol):
     @property
     def record_bytes_max(self) -> int:
         """Maximum size in bytes of a record's key and value; valid while the log is open."""
-        ...
 
     async def open(self) -> None:
         """Recover the data of an earlier process and prepare for reads and appends.
@@ -68,11 +67,9 @@ class StateLog(Protocol):
         read. Raises ConfigError if the log was created with other settings, and LogUnavailable for unusable
         storage.
         """
-        ...
 
     async def close(self) -> None:
         """Complete the appends in progress and release the storage.  A second call is harmless."""
-        ...
 
     def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
         """Yield every batch of the state partitions, from their start offsets to their ends as of this call.
@@ -81,7 +78,6 @@ class StateLog(Protocol):
         order. Concurrent appends are not included.  Pruned records may be included. Raises LogDamaged if a
         stored batch fails validation, and LogUnavailable if storage cannot be read.
         """
-        ...
 
     def append(
         self,
@@ -104,28 +100,24 @@ class StateLog(Protocol):
         process owns the log.  An append without records renews the lease, for which a shared log may write a
         record of its own.  Its ``done`` gets the offset of the next record.
         """
-        ...
 
     def lease_left_s(self, state_partition: int) -> float:
         """Return for how many seconds reads may be served from memory; 0 or less if they may not.
 
         Without a lease, a read must wait for an append that began after the read arrived.
         """
-        ...
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
         """Return whether an append without records should renew the lease now.
 
         `read` is True if reads are arriving, which need a lease.
         """
-        ...
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Mark the records below a log offset as redundant; their storage is freed later.
 
         An offset below the start offset has no effect; one above the end offset counts as the end offset.
         """
-        ...
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset of the first record that is still guaranteed.
@@ -133,11 +125,9 @@ class StateLog(Protocol):
         It never decreases while the log is open.  After a restart it may be lower, if storage was not freed
         yet; it is never higher.
         """
-        ...
 
     def end_offset(self, state_partition: int) -> int:
         """Return the offset of the next record of the state partition."""
-        ...
 
     def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
         """Return the prune offsets that would free the oldest storage, by state partition.
@@ -146,15 +136,12 @@ class StateLog(Protocol):
         The mapping is empty if the log has an adequate size for `live_bytes`, the size of snapshots of all
         live state.
         """
-        ...
 
     def health(self) -> str | None:
         """Return None if appends can succeed, else one sentence with the reason."""
-        ...
 
     def size_bytes(self) -> int:
         """Return the size of the log's storage in bytes, as far as this process knows it."""
-        ...
 
 
 class AppendReporter:
@@ -165,7 +152,6 @@ class AppendReporter:
         """Do nothing until an observer is set."""
 
     def observe_appends(self, observer: AppendObserver) -> None:
-        """Set the observer."""
         self._append_observer = observer  # type: ignore[method-assign]
 
 
@@ -205,14 +191,12 @@ class SharedLog(StateLog, Protocol):
         ignored.  No append may be in progress.  Raises LogFenced if another process is claiming it now,
         LogUnavailable if the claim was not written, and LogOutcomeUnknown if that is not known.
         """
-        ...
 
     def serving_delay_s(self, state_partition: int) -> float:
         """Return how many seconds to wait between reading the log and the first acknowledgement.
 
         Until then an earlier owner may serve reads, and appends are refused.
         """
-        ...
 
     async def release(self, state_partition: int) -> None:
         """End the ownership of a state partition, and write a release record.
@@ -220,7 +204,6 @@ class SharedLog(StateLog, Protocol):
         No append may be in progress.  If this process is not the owner, nothing happens.  Raises LogError if
         the release could not be written.
         """
-        ...
 
 
 @runtime_checkable
@@ -233,14 +216,12 @@ class GroupCommitLog(StateLog, Protocol):
     @property
     def committing(self) -> bool:
         """True while a commit is in progress."""
-        ...
 
     def set_commit_callback(self, on_commit_finished: Callable[[], None]) -> bool:
         """Set a callback for the end of each commit; it is called after `done` of the commit's appends.
 
         Returns False if this log never calls it. The commits of such a log do not wait for a disk.
         """
-        ...
 
     def take_pending_entries(self) -> PendingEntries | None:
         """Suspend commits until `flush`, which the caller must call without an await in between.
@@ -248,11 +229,9 @@ class GroupCommitLog(StateLog, Protocol):
         Returns the pending entries, to which the caller may add appends with records instead of calling
         `append`; None if appends are refused.
         """
-        ...
 
     def flush(self) -> None:
         """Start to write the pending appends.
 
         If the write completes without waiting, ``done`` of the appends is called during this call.
         """
-        ...

@@ -46,12 +46,10 @@ _RENEWAL = Struct(">hi")
 
 
 def owner_epoch_headers(owner_epoch: int) -> tuple[tuple[str, bytes], ...]:
-    """Return the record headers for an owner epoch."""
     return ((OWNER_EPOCH_HEADER, _OWNER_EPOCH.pack(owner_epoch)),)
 
 
 def read_owner_epoch(record: LogRecord) -> int | None:
-    """Return the owner epoch in a record's headers, or None."""
     for name, value in record.headers:
         if name == OWNER_EPOCH_HEADER and value is not None and len(value) == _OWNER_EPOCH.size:
             owner_epoch: int = _OWNER_EPOCH.unpack(value)[0]
@@ -85,7 +83,6 @@ def is_claim(record: LogRecord) -> bool:
 
 
 def is_release(record: LogRecord) -> bool:
-    """True if a record is a release."""
     return _ownership_record_type(record) == RELEASE_TYPE
 
 
@@ -121,7 +118,6 @@ def read_claim(claim: LogRecord) -> ClaimValue:
 
 
 def claim_owner(claim: LogRecord) -> str:
-    """Return the name of a claim's owner."""
     return read_claim(claim).owner
 
 

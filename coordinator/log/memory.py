@@ -28,7 +28,6 @@ class MemoryLog(UnsharedLog):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:
-        """Open the log; records appended before `close` are still available."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
@@ -56,7 +55,6 @@ class MemoryLog(UnsharedLog):
             yield chunk
 
     def batches(self, state_partition: int) -> list[bytes]:
-        """Return the batches of a state partition."""
         return list(self._batches[state_partition])
 
     def append(
@@ -81,7 +79,6 @@ class MemoryLog(UnsharedLog):
     def _finish_append(
         self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendCallback
     ) -> None:
-        """Store an append, then call `done`."""
         self._in_flight.remove(state_partition)
         if not self._in_flight:
             self._idle_event.set()
@@ -104,11 +101,9 @@ class MemoryLog(UnsharedLog):
         self._batches[state_partition] = kept
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset of the first record that is still available."""
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset of the next record."""
         return self._end_offsets[state_partition]
 
     def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
@@ -116,9 +111,7 @@ class MemoryLog(UnsharedLog):
         return {}
 
     def health(self) -> str | None:
-        """Return None while the log is open."""
         return None if self._loop is not None else "The log is not open yet."
 
     def size_bytes(self) -> int:
-        """Return the size of all stored batches in bytes."""
         return self._size_bytes

@@ -25,7 +25,6 @@ class LogLocation(Protocol):
 
     def batches(self, state_partition: int) -> AsyncIterator[bytes]:
         """Yield the record batches of a state partition, from its start to its end. Raises LogError."""
-        ...
 
 
 class _MemoryLogLocation(NamedTuple):

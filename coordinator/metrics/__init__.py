@@ -8,12 +8,3 @@ from coordinator.metrics.exposition import render_exposition
 from coordinator.metrics.families import RuntimeStats, ShardView, membership_families
 from coordinator.metrics.recorder import Metrics
 from coordinator.metrics.signal_families import signal_families
-
-__all__ = [
-    "Metrics",
-    "RuntimeStats",
-    "ShardView",
-    "membership_families",
-    "render_exposition",
-    "signal_families",
-]

@@ -123,7 +123,6 @@ def histogram_family(name: str, meaning: str, observations: Histogram) -> Metric
 
 
 def shard_families(shards: Sequence[ShardView]) -> Iterator[Metric]:
-    """Create the gauges of all shards."""
     statuses = dict.fromkeys(SHARD_STATUSES, 0)
     for shard in shards:
         statuses[shard.status] = statuses.get(shard.status, 0) + 1
@@ -152,7 +151,6 @@ def membership_families(membership: MembershipStats) -> Iterator[Metric]:
 
 
 def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
-    """Create the gauges of forwarding."""
     yield gauge_family("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
     yield gauge_family(
         "forward_inflight", "Forwarded requests that wait for a response.", forwarder.requests_in_flight

@@ -39,19 +39,9 @@ from coordinator.metrics.families import (
     shard_families,
 )
 from protocol.errors import ErrorCode
+from protocol.messages import APIS
 
-# By API key. Early revisions of KIP-932 call 87 ReadShareGroupOffsetsState.
-API_NAMES = {
-    10: "FindCoordinator",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    36: "SaslAuthenticate",
-    83: "InitializeShareGroupState",
-    84: "ReadShareGroupState",
-    85: "WriteShareGroupState",
-    86: "DeleteShareGroupState",
-    87: "ReadShareGroupStateSummary",
-}
+API_NAMES = {api_key: api.name for api_key, api in APIS.items()}
 OTHER_API = "other"
 
 
@@ -118,7 +108,6 @@ class Metrics:
         self._counts[family][label] += by
 
     def http_refused(self, status: int) -> None:
-        """Count a refused HTTP request by the status of its response."""
         self.count("http_refused", str(status))
 
     def histogram(self, family: str) -> Histogram:
@@ -126,7 +115,6 @@ class Metrics:
         return self._histograms[family]
 
     def counter_value(self, family: str, label: str = "") -> int:
-        """Return the value of a counter."""
         return self._counts[family][label]
 
     def set_event_loop_lag(self, seconds: float) -> None:

@@ -1,5 +1,3 @@
 """Observe mode: follow the state log of a cluster read-only and show its state."""
 
 from coordinator.observe.follower import LogFollower
-
-__all__ = ["LogFollower"]

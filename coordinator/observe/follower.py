@@ -126,7 +126,6 @@ class LogFollower:
                 retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._cluster.close()
 
     async def _find_topic(self) -> bool:
@@ -203,7 +202,6 @@ class LogFollower:
                     await self._replay_response(each, fetched[each.number])
 
     async def _begin_replays(self, node: int, partitions: list[_FollowedPartition]) -> None:
-        """Begin the replay of these partitions at their log starts."""
         if not partitions:
             return
         numbers = [each.number for each in partitions]
@@ -231,7 +229,6 @@ class LogFollower:
                 self._finish_replay(each)
 
     async def _replay_response(self, each: _FollowedPartition, answer: FetchResult) -> None:
-        """Replay the fetched records of a partition, or handle the error."""
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             _logger.info("State partition %d was pruned and is replayed from its log start.", each.number)
             each.restart_replay()
@@ -329,15 +326,12 @@ class LogFollower:
         return self._topic_exists is not None and all(each.caught_up_once for each in self._partitions)
 
     def owned_shards(self) -> list[int]:
-        """Return all partitions, because an observer shows all partitions."""
         return [each.number for each in self._partitions]
 
     def appends_in_flight(self) -> int:
-        """Return 0, because an observer writes nothing."""
         return 0
 
     def health(self) -> list[str]:
-        """Return why the view is incomplete or outdated, one sentence each; otherwise an empty list."""
         reasons = [] if self._failure is None else [self._failure]
         trouble = self._cluster.recreated_reason() or self._cluster.unreachable_reason()
         if trouble is not None and trouble not in reasons:
@@ -359,7 +353,6 @@ class LogFollower:
         return {each.number for each in self._partitions if each.fetched_s < oldest_s}
 
     def shard_views(self) -> list[ShardView]:
-        """Return a view of every shard; the cost does not depend on the size of the state."""
         return [
             ShardView(
                 state_partition=each.number,
@@ -379,7 +372,6 @@ class LogFollower:
         ]
 
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
-        """Iterate over all states, yielding to the event loop in between."""
         looked_at = 0
         for each in self._partitions:
             for key in each.shard.share_partitions():
@@ -391,7 +383,6 @@ class LogFollower:
                     await asyncio.sleep(0)
 
     def share_partition(self, key: SharePartitionKey) -> ShareState | None:
-        """Return the state of one share-partition, or None."""
         if not self._partitions:
             return None
         return self._partitions[state_partition(key, len(self._partitions))].shard.state(key)

@@ -10,14 +10,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
-        ...
 
 
 class SystemClock:
     """The wall clock of the operating system."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000  # noqa: TID251
 
 
@@ -29,7 +27,6 @@ class SteadyClock:
         self._began_s = seconds_since_boot()
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970-01-01 UTC."""
         return self._began_ms + round((seconds_since_boot() - self._began_s) * 1000)
 
 

@@ -37,5 +37,4 @@ async def run_until_set(work: Coroutine[Any, Any, None], stop: asyncio.Event) ->
 
 
 def run(main: Coroutine[None, None, _Result]) -> _Result:
-    """Run a coroutine to its end on this event loop, and return its result."""
     return uvloop.run(main, loop_factory=_PreciseLoop)

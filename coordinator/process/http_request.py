@@ -25,7 +25,6 @@ class HttpResponse(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """True for a status 2xx."""
         return 200 <= self.status < 300
 
 

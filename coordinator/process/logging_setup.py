@@ -99,7 +99,6 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object: ts, level, logger, event, fields, error and traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line without its line break."""
         entry: dict[str, object] = {
             "ts": _format_timestamp(record),
             "level": record.levelname,
@@ -121,7 +120,6 @@ class TextFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text without its last line break."""
         fields = "".join(f" {name}={_format_field(value)}" for name, value in extra_fields(record).items())
         name = f"{AUDIT}: " if record.name == AUDIT else ""
         said = escape_unprintable(f"{name}{record.getMessage()}{fields}")

@@ -29,7 +29,6 @@ def raise_open_file_limit(wanted: int) -> int:
 
 
 def http_connection_limit() -> int:
-    """Return the number of HTTP connections to accept."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if open_files == resource.RLIM_INFINITY:
         return HTTP_CONNECTIONS_MAX

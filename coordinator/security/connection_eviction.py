@@ -14,16 +14,13 @@ class EvictableConnection(Protocol):
     @property
     def network(self) -> str:
         """The client's address; for IPv6, its network."""
-        ...
 
     @property
     def last_active_s(self) -> float:
         """The event loop's time when the connection was accepted, or later when its client sent something."""
-        ...
 
     def evict(self) -> None:
         """Close the connection at once."""
-        ...
 
 
 def evict_oldest(connections: Iterable[EvictableConnection], at_least: int = 1) -> int:

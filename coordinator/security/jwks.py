@@ -68,7 +68,6 @@ class KeySource:
         return self.keys_with_id(key_id)
 
     async def watch(self, interval_s: float) -> None:
-        """Refresh the keys periodically until cancelled."""
         raise NotImplementedError
 
 

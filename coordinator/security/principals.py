@@ -128,7 +128,6 @@ class AllowedPrincipals:
         return cls(frozenset(principals))
 
     def allows_principal(self, principal: str) -> bool:
-        """Return whether a principal is allowed."""
         return principal in self._principals
 
     def __bool__(self) -> bool:

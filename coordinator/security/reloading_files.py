@@ -57,7 +57,6 @@ class ReloadingFiles:
         return True
 
     async def watch(self, interval_s: float) -> None:
-        """Check the files periodically until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             # Decrypting a key takes long, so it runs on a thread.

@@ -25,7 +25,6 @@ class Identity(NamedTuple):
 
     @property
     def principal(self) -> str:
-        """The principal in Kafka's format."""
         return f"User:{self.name}"
 
 
@@ -50,7 +49,6 @@ class SaslExchange(Protocol):
 
         Raises AuthenticationFailed; afterwards the exchange must not be used.
         """
-        ...
 
 
 Mechanism = Callable[[], SaslExchange]

@@ -106,7 +106,6 @@ class CertificateTrust:
 
 
 def _make_empty_context(client_auth: str) -> ssl.SSLContext:
-    """Return a context without certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A ticket would let a client resume a session after its certificate or authority was removed.
@@ -119,7 +118,6 @@ def _make_empty_context(client_auth: str) -> ssl.SSLContext:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return a short description of the problem with a file."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     if isinstance(error, OSError) and error.strerror:

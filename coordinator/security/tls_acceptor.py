@@ -68,22 +68,18 @@ class PlaintextAcceptor:
 
     @property
     def port(self) -> int:
-        """The listening port."""
         assert self._server is not None, "not started"
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def is_serving(self) -> bool:
-        """True while connections are accepted."""
         return self._server is not None and self._server.is_serving()
 
     def close(self) -> None:
-        """Stop accepting."""
         if self._server is not None:
             self._server.close()
 
     def stop(self) -> None:
-        """Stop accepting."""
         self.close()
 
 
@@ -139,18 +135,15 @@ class FairAcceptor:
 
     @property
     def is_serving(self) -> bool:
-        """True while connections are accepted."""
         return bool(self._sockets)
 
     def close(self) -> None:
-        """Stop accepting."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets = []
 
     def stop(self) -> None:
-        """Abort connections that are being set up."""
         self.close()
         for pending in list(self.pending):
             pending.evict()
@@ -207,7 +200,6 @@ class _PendingConnection:
             self._reject_client(error)
 
     def evict(self) -> None:
-        """Close the connection at once."""
         self._timer.cancel()
         self._acceptor.pending.pop(self, None)
         if self._accepted is not None:
@@ -280,7 +272,6 @@ class _ConnectionHandoff(asyncio.Protocol):
         self._is_secured = is_secured
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the connection to its protocol."""
         # uvloop's transports do not inherit from asyncio's, but have the same methods.
         connected = cast(asyncio.Transport, transport)
         protocol = self._make_protocol(connected)
@@ -318,7 +309,6 @@ def _make_listening_socket(
 
 
 def _describe_handshake_error(error: ssl.SSLError) -> tuple[str, str]:
-    """Return the metric label and the message for a failed handshake."""
     if error.reason in _NOT_TLS_REASONS:
         return "plaintext_to_tls", "a client without TLS came to the TLS port"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -25,11 +25,9 @@ class TlsReader(asyncio.BufferedProtocol):
             limit_buffers(_ENCRYPTED_BYTES_MAX)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the shared buffer."""
         return _shared
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass the received bytes to the protocol."""
         self._protocol.data_received(bytes(_shared[:nbytes]))
 
     def eof_received(self) -> bool | None:

@@ -121,7 +121,6 @@ class TokenValidator:
 
 
 def _is_valid_time(claim: object) -> TypeGuard[float]:
-    """Return whether a claim is a valid time (s since 1970)."""
     return isinstance(claim, int | float) and not isinstance(claim, bool) and abs(claim) < _TIME_MAX_S
 
 

@@ -83,7 +83,6 @@ class Users(ReloadingFiles):
         self._load()
 
     def find_user(self, name: str) -> User | None:
-        """Return a user by name, or None."""
         return self._users.get(name)
 
     def is_unchanged(self, name: str, user: User | None) -> bool:

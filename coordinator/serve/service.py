@@ -273,7 +273,6 @@ class Service:
 def _refuse_for_long_group_id(
     rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None
 ) -> None:
-    """Refuse operations whose records would repeat a long group id too often."""
     for operation in operations:
         operation.refuse(
             ErrorCode.INVALID_REQUEST,

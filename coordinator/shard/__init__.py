@@ -8,14 +8,3 @@ from coordinator.shard.batches import combine
 from coordinator.shard.decisions import RequestContext, SnapshotPolicy
 from coordinator.shard.machine import CoordinatorResult, Shard, SnapshotLimits
 from coordinator.shard.state import ShareState, apply_record
-
-__all__ = [
-    "CoordinatorResult",
-    "RequestContext",
-    "Shard",
-    "ShareState",
-    "SnapshotLimits",
-    "SnapshotPolicy",
-    "apply_record",
-    "combine",
-]

@@ -215,7 +215,6 @@ def _make_record(
     complete_count: int,
     written: bytes,
 ) -> RecordValue:
-    """Return an update with the written batches, or a snapshot if one is due."""
     if not policy.is_due(state):
         return ShareUpdateValue(
             snapshot_epoch=state.snapshot_epoch,

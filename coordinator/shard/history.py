@@ -98,7 +98,6 @@ class _RecordState(NamedTuple):
 
 
 def _delivery_state(state: ShareState | None, offset: int) -> _RecordState:
-    """Return the delivery state of one record of the user's topic."""
     if state is None:
         return _RecordState("no state")
     if state.start_offset != NO_START_OFFSET and offset < state.start_offset:
@@ -130,7 +129,6 @@ def _format_record_state(record_state: _RecordState, state: ShareState | None, o
 
 
 def describe_step(step: HistoryStep) -> str:
-    """Describe the effect of a record."""
     value, before, after = step.record.value, step.before, step.after
     if value is None:
         return "deleted"
@@ -151,7 +149,6 @@ def describe_step(step: HistoryStep) -> str:
 
 
 def _snapshot_reason(snapshot: ShareSnapshotValue) -> str:
-    """Return the likely reason of a snapshot."""
     if snapshot.create_timestamp != snapshot.write_timestamp:
         return "renewed"
     return "written" if snapshot.state_batches or snapshot.leader_epoch else "initialised"
@@ -166,7 +163,6 @@ def _format_batch(batch: StateBatch) -> str:
 
 
 def record_kind(step: HistoryStep) -> str:
-    """Return the name of a record's kind."""
     value = step.record.value
     if value is None:
         return "tombstone"
@@ -182,7 +178,6 @@ def record_leader_epoch(step: HistoryStep) -> int | None:
 
 
 def format_state(state: ShareState | None) -> str:
-    """Format a state as one line of text."""
     if state is None:
         return "no state"
     found = unpack(state.batches)

@@ -87,19 +87,16 @@ class Shard:
     def initialize_state(
         self, key: SharePartitionKey, unit: Sequence[initialize_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide InitializeShareGroupState for one share-partition."""
         return self._decide(decisions.decide_initialize, key, unit, context)
 
     def read_state(
         self, key: SharePartitionKey, unit: Sequence[read_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide ReadShareGroupState for one share-partition."""
         return self._decide(decisions.decide_read, key, unit, context)
 
     def write_state(
         self, key: SharePartitionKey, unit: Sequence[write_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide WriteShareGroupState for one share-partition."""
         if len(unit) > 1:
             unit = [decisions.merge_writes(self.state(key), unit, context)]
         return self._decide(decisions.decide_write, key, unit, context)
@@ -107,13 +104,11 @@ class Shard:
     def delete_state(
         self, key: SharePartitionKey, unit: Sequence[delete_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide DeleteShareGroupState for one share-partition."""
         return self._decide(decisions.decide_delete, key, unit, context)
 
     def read_state_summary(
         self, key: SharePartitionKey, unit: Sequence[summary_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide ReadShareGroupStateSummary for one share-partition."""
         return self._decide(decisions.decide_summary, key, unit, context)
 
     def _decide(
@@ -263,12 +258,10 @@ class Shard:
         return (self.live_bytes - overhead_bytes) // BATCH_BYTES
 
     def state(self, key: SharePartitionKey) -> ShareState | None:
-        """Return the state of a share-partition, or None."""
         packed = self._states.get(key)
         return None if packed is None else unpack(packed)
 
     def packed_state(self, key: SharePartitionKey) -> bytes | None:
-        """Return the packed state of a share-partition, or None."""
         return self._states.get(key)
 
     def packed_states(self) -> Iterator[tuple[SharePartitionKey, bytes]]:

@@ -88,7 +88,6 @@ def first_needed_offset(packed: bytes) -> int:
 
 
 def with_first_needed_offset(packed: bytes, log_offset: int) -> bytes:
-    """Return a copy of a packed state with another first needed offset."""
     return _FIRST_NEEDED_OFFSET.pack(log_offset) + packed[_FIRST_NEEDED_OFFSET.size :]
 
 

@@ -53,7 +53,6 @@ class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def batch_count(self) -> int:
-        """Number of state batches in flight."""
         return len(self.batches) // BATCH_BYTES
 
 

@@ -14,8 +14,6 @@ FLEXIBLE_VERSION = 3
 
 
 class ApiVersionsRequest(Struct, gc=False):
-    """The ApiVersions request, versions 0 to 4."""
-
     # The client library.
     client_software_name: Annotated[str, Versions(3), IGNORABLE] = ""
     # The version of the client library.
@@ -23,8 +21,6 @@ class ApiVersionsRequest(Struct, gc=False):
 
 
 class ApiVersion(Struct, gc=False):
-    """An element of `ApiVersionsResponse.api_keys`."""
-
     api_key: Int16
     min_version: Int16
     # The last version, inclusive.
@@ -32,8 +28,6 @@ class ApiVersion(Struct, gc=False):
 
 
 class SupportedFeatureKey(Struct, gc=False):
-    """An element of `ApiVersionsResponse.supported_features`."""
-
     name: str = ""
     min_version: Int16 = 0
     # The last version, inclusive.
@@ -41,16 +35,12 @@ class SupportedFeatureKey(Struct, gc=False):
 
 
 class FinalizedFeatureKey(Struct, gc=False):
-    """An element of `ApiVersionsResponse.finalized_features`."""
-
     name: str = ""
     max_version_level: Int16 = 0
     min_version_level: Int16 = 0
 
 
 class ApiVersionsResponse(Struct, gc=False):
-    """The ApiVersions response, versions 0 to 4."""
-
     error_code: Int16 = 0
     # The APIs that are served here.
     api_keys: list[ApiVersion] = []

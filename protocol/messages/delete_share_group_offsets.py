@@ -12,21 +12,15 @@ FLEXIBLE_VERSION = 0
 
 
 class RequestedTopic(Struct, gc=False):
-    """An element of `DeleteShareGroupOffsetsRequest.topics`."""
-
     topic_name: str
 
 
 class DeleteShareGroupOffsetsRequest(Struct, gc=False):
-    """The DeleteShareGroupOffsets request, version 0."""
-
     group_id: str
     topics: list[RequestedTopic]
 
 
 class TopicResult(Struct, gc=False):
-    """An element of `DeleteShareGroupOffsetsResponse.responses`."""
-
     topic_name: str
     topic_id: Uuid
     error_code: Int16
@@ -34,8 +28,6 @@ class TopicResult(Struct, gc=False):
 
 
 class DeleteShareGroupOffsetsResponse(Struct, gc=False):
-    """The DeleteShareGroupOffsets response, version 0."""
-
     throttle_time_ms: Int32
     error_code: Int16
     error_message: str | None

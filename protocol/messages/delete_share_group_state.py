@@ -12,43 +12,31 @@ FLEXIBLE_VERSION = 0
 
 
 class PartitionData(Struct, gc=False):
-    """An element of `DeleteStateData.partitions`."""
-
     partition: Int32
 
 
 class DeleteStateData(Struct, gc=False):
-    """An element of `DeleteShareGroupStateRequest.topics`."""
-
     topic_id: Uuid
     partitions: list[PartitionData]
 
 
 class DeleteShareGroupStateRequest(Struct, gc=False):
-    """The DeleteShareGroupState request, version 0."""
-
     group_id: str
     topics: list[DeleteStateData]
 
 
 class PartitionResult(Struct, gc=False):
-    """An element of `DeleteStateResult.partitions`."""
-
     partition: Int32
     error_code: Int16 = 0
     error_message: str | None = None
 
 
 class DeleteStateResult(Struct, gc=False):
-    """An element of `DeleteShareGroupStateResponse.results`."""
-
     topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 class DeleteShareGroupStateResponse(Struct, gc=False):
-    """The DeleteShareGroupState response, version 0."""
-
     results: list[DeleteStateResult]
 
 

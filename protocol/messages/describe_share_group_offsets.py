@@ -12,29 +12,21 @@ FLEXIBLE_VERSION = 0
 
 
 class RequestedTopic(Struct, gc=False):
-    """An element of `RequestedGroup.topics`."""
-
     topic_name: str
     partitions: list[Int32]
 
 
 class RequestedGroup(Struct, gc=False):
-    """An element of `DescribeShareGroupOffsetsRequest.groups`."""
-
     group_id: str
     # Null means all topics.
     topics: list[RequestedTopic] | None
 
 
 class DescribeShareGroupOffsetsRequest(Struct, gc=False):
-    """The DescribeShareGroupOffsets request, version 0."""
-
     groups: list[RequestedGroup]
 
 
 class DescribedPartition(Struct, gc=False):
-    """An element of `DescribedTopic.partitions`."""
-
     partition_index: Int32
     # -1 if no record was read yet.
     start_offset: Int64
@@ -44,16 +36,12 @@ class DescribedPartition(Struct, gc=False):
 
 
 class DescribedTopic(Struct, gc=False):
-    """An element of `DescribedGroup.topics`."""
-
     topic_name: str
     topic_id: Uuid
     partitions: list[DescribedPartition]
 
 
 class DescribedGroup(Struct, gc=False):
-    """An element of `DescribeShareGroupOffsetsResponse.groups`."""
-
     group_id: str
     topics: list[DescribedTopic]
     error_code: Int16
@@ -61,8 +49,6 @@ class DescribedGroup(Struct, gc=False):
 
 
 class DescribeShareGroupOffsetsResponse(Struct, gc=False):
-    """The DescribeShareGroupOffsets response, version 0."""
-
     throttle_time_ms: Int32
     groups: list[DescribedGroup]
 

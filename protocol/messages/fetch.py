@@ -12,8 +12,6 @@ FLEXIBLE_VERSION = 13
 
 
 class FetchPartition(Struct, gc=False):
-    """An element of `FetchTopic.partitions`."""
-
     partition: Int32
     # -1 if it is unknown.
     current_leader_epoch: Int32
@@ -26,22 +24,16 @@ class FetchPartition(Struct, gc=False):
 
 
 class FetchTopic(Struct, gc=False):
-    """An element of `FetchRequest.topics`."""
-
     topic_id: Uuid
     partitions: list[FetchPartition]
 
 
 class ForgottenTopic(Struct, gc=False):
-    """An element of `FetchRequest.forgotten_topics_data`."""
-
     topic_id: Uuid
     partitions: list[Int32]
 
 
 class FetchRequest(Struct, gc=False):
-    """The Fetch request, version 13."""
-
     # -1 for a consumer.
     replica_id: Int32
     max_wait_ms: Int32
@@ -58,15 +50,11 @@ class FetchRequest(Struct, gc=False):
 
 
 class AbortedTransaction(Struct, gc=False):
-    """An element of `PartitionData.aborted_transactions`."""
-
     producer_id: Int64
     first_offset: Int64
 
 
 class PartitionData(Struct, gc=False):
-    """An element of `FetchableTopicResponse.partitions`."""
-
     partition_index: Int32
     error_code: Int16
     high_watermark: Int64
@@ -78,15 +66,11 @@ class PartitionData(Struct, gc=False):
 
 
 class FetchableTopicResponse(Struct, gc=False):
-    """An element of `FetchResponse.responses`."""
-
     topic_id: Uuid
     partitions: list[PartitionData]
 
 
 class FetchResponse(Struct, gc=False):
-    """The Fetch response, version 13."""
-
     throttle_time_ms: Int32
     error_code: Int16
     session_id: Int32

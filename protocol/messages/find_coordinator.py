@@ -14,8 +14,6 @@ FLEXIBLE_VERSION = 3
 
 
 class FindCoordinatorRequest(Struct, gc=False):
-    """The FindCoordinator request, versions 0 to 6."""
-
     # The requested key, before version 4.
     key: Annotated[str, Versions(0, 3)] = ""
     # 0 means group, 1 transaction, 2 share.
@@ -25,8 +23,6 @@ class FindCoordinatorRequest(Struct, gc=False):
 
 
 class Coordinator(Struct, gc=False):
-    """An element of `FindCoordinatorResponse.coordinators`."""
-
     # The key in the request that this result is for.
     key: str = ""
     node_id: Int32 = 0
@@ -37,8 +33,6 @@ class Coordinator(Struct, gc=False):
 
 
 class FindCoordinatorResponse(Struct, gc=False):
-    """The FindCoordinator response, versions 0 to 6."""
-
     throttle_time_ms: Annotated[Int32, Versions(1), IGNORABLE] = 0
     error_code: Annotated[Int16, Versions(0, 3)] = 0
     error_message: Annotated[str | None, Versions(1, 3), IGNORABLE] = ""

@@ -12,8 +12,6 @@ FLEXIBLE_VERSION = 4
 
 
 class HeartbeatRequest(Struct, gc=False):
-    """The Heartbeat request, version 4."""
-
     group_id: str
     generation_id: Int32
     member_id: str
@@ -21,8 +19,6 @@ class HeartbeatRequest(Struct, gc=False):
 
 
 class HeartbeatResponse(Struct, gc=False):
-    """The Heartbeat response, version 4."""
-
     throttle_time_ms: Int32
     error_code: Int16
 

@@ -12,8 +12,6 @@ FLEXIBLE_VERSION = 0
 
 
 class PartitionData(Struct, gc=False):
-    """An element of `InitializeStateData.partitions`."""
-
     partition: Int32
     state_epoch: Int32
     # -1 if it is not known yet.
@@ -21,37 +19,27 @@ class PartitionData(Struct, gc=False):
 
 
 class InitializeStateData(Struct, gc=False):
-    """An element of `InitializeShareGroupStateRequest.topics`."""
-
     topic_id: Uuid
     partitions: list[PartitionData]
 
 
 class InitializeShareGroupStateRequest(Struct, gc=False):
-    """The InitializeShareGroupState request, version 0."""
-
     group_id: str
     topics: list[InitializeStateData]
 
 
 class PartitionResult(Struct, gc=False):
-    """An element of `InitializeStateResult.partitions`."""
-
     partition: Int32
     error_code: Int16 = 0
     error_message: str | None = None
 
 
 class InitializeStateResult(Struct, gc=False):
-    """An element of `InitializeShareGroupStateResponse.results`."""
-
     topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 class InitializeShareGroupStateResponse(Struct, gc=False):
-    """The InitializeShareGroupState response, version 0."""
-
     results: list[InitializeStateResult]
 
 

@@ -12,15 +12,11 @@ FLEXIBLE_VERSION = 5
 
 
 class ListGroupsRequest(Struct, gc=False):
-    """The ListGroups request, version 5."""
-
     states_filter: list[str]
     types_filter: list[str]
 
 
 class ListedGroup(Struct, gc=False):
-    """An element of `ListGroupsResponse.groups`."""
-
     group_id: str
     protocol_type: str
     group_state: str
@@ -28,8 +24,6 @@ class ListedGroup(Struct, gc=False):
 
 
 class ListGroupsResponse(Struct, gc=False):
-    """The ListGroups response, version 5."""
-
     throttle_time_ms: Int32
     error_code: Int16
     groups: list[ListedGroup]

@@ -12,16 +12,12 @@ FLEXIBLE_VERSION = 12
 
 
 class RequestedTopic(Struct, gc=False):
-    """An element of `MetadataRequest.topics`."""
-
     # All bytes are zero if the topic is identified by its name.
     topic_id: Uuid
     name: str | None
 
 
 class MetadataRequest(Struct, gc=False):
-    """The Metadata request, version 12."""
-
     # Null means all topics.
     topics: list[RequestedTopic] | None
     allow_auto_topic_creation: bool
@@ -29,8 +25,6 @@ class MetadataRequest(Struct, gc=False):
 
 
 class DescribedBroker(Struct, gc=False):
-    """An element of `MetadataResponse.brokers`."""
-
     node_id: Int32
     host: str
     port: Int32
@@ -38,8 +32,6 @@ class DescribedBroker(Struct, gc=False):
 
 
 class DescribedPartition(Struct, gc=False):
-    """An element of `DescribedTopic.partitions`."""
-
     error_code: Int16
     partition_index: Int32
     # -1 if there is no leader.
@@ -51,8 +43,6 @@ class DescribedPartition(Struct, gc=False):
 
 
 class DescribedTopic(Struct, gc=False):
-    """An element of `MetadataResponse.topics`."""
-
     error_code: Int16
     name: str | None
     topic_id: Uuid
@@ -62,8 +52,6 @@ class DescribedTopic(Struct, gc=False):
 
 
 class MetadataResponse(Struct, gc=False):
-    """The Metadata response, version 12."""
-
     throttle_time_ms: Int32
     brokers: list[DescribedBroker]
     cluster_id: str | None

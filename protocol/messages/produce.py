@@ -12,23 +12,17 @@ FLEXIBLE_VERSION = 13
 
 
 class PartitionProduceData(Struct, gc=False):
-    """An element of `TopicProduceData.partition_data`."""
-
     index: Int32
     # A single record batch.
     records: bytes | None
 
 
 class TopicProduceData(Struct, gc=False):
-    """An element of `ProduceRequest.topic_data`."""
-
     topic_id: Uuid
     partition_data: list[PartitionProduceData]
 
 
 class ProduceRequest(Struct, gc=False):
-    """The Produce request, version 13."""
-
     transactional_id: str | None
     # -1 means all in-sync replicas.
     acks: Int16
@@ -37,15 +31,11 @@ class ProduceRequest(Struct, gc=False):
 
 
 class BatchIndexAndErrorMessage(Struct, gc=False):
-    """An element of `PartitionProduceResponse.record_errors`."""
-
     batch_index: Int32
     batch_index_error_message: str | None
 
 
 class PartitionProduceResponse(Struct, gc=False):
-    """An element of `TopicProduceResponse.partition_responses`."""
-
     index: Int32
     error_code: Int16
     base_offset: Int64
@@ -56,15 +46,11 @@ class PartitionProduceResponse(Struct, gc=False):
 
 
 class TopicProduceResponse(Struct, gc=False):
-    """An element of `ProduceResponse.responses`."""
-
     topic_id: Uuid
     partition_responses: list[PartitionProduceResponse]
 
 
 class ProduceResponse(Struct, gc=False):
-    """The Produce response, version 13."""
-
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32
 

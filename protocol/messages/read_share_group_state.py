@@ -12,29 +12,21 @@ FLEXIBLE_VERSION = 0
 
 
 class PartitionData(Struct, gc=False):
-    """An element of `ReadStateData.partitions`."""
-
     partition: Int32
     leader_epoch: Int32
 
 
 class ReadStateData(Struct, gc=False):
-    """An element of `ReadShareGroupStateRequest.topics`."""
-
     topic_id: Uuid
     partitions: list[PartitionData]
 
 
 class ReadShareGroupStateRequest(Struct, gc=False):
-    """The ReadShareGroupState request, version 0."""
-
     group_id: str
     topics: list[ReadStateData]
 
 
 class PartitionResult(Struct, gc=False):
-    """An element of `ReadStateResult.partitions`."""
-
     partition: Int32
     error_code: Int16 = 0
     error_message: str | None = None
@@ -45,15 +37,11 @@ class PartitionResult(Struct, gc=False):
 
 
 class ReadStateResult(Struct, gc=False):
-    """An element of `ReadShareGroupStateResponse.results`."""
-
     topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 class ReadShareGroupStateResponse(Struct, gc=False):
-    """The ReadShareGroupState response, version 0."""
-
     results: list[ReadStateResult]
 
 

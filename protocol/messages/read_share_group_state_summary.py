@@ -14,29 +14,21 @@ FLEXIBLE_VERSION = 0
 
 
 class PartitionData(Struct, gc=False):
-    """An element of `ReadStateSummaryData.partitions`."""
-
     partition: Int32
     leader_epoch: Int32
 
 
 class ReadStateSummaryData(Struct, gc=False):
-    """An element of `ReadShareGroupStateSummaryRequest.topics`."""
-
     topic_id: Uuid
     partitions: list[PartitionData]
 
 
 class ReadShareGroupStateSummaryRequest(Struct, gc=False):
-    """The ReadShareGroupStateSummary request, versions 0 to 1."""
-
     group_id: str
     topics: list[ReadStateSummaryData]
 
 
 class PartitionResult(Struct, gc=False):
-    """An element of `ReadStateSummaryResult.partitions`."""
-
     partition: Int32
     error_code: Int16 = 0
     error_message: str | None = None
@@ -49,15 +41,11 @@ class PartitionResult(Struct, gc=False):
 
 
 class ReadStateSummaryResult(Struct, gc=False):
-    """An element of `ReadShareGroupStateSummaryResponse.results`."""
-
     topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 class ReadShareGroupStateSummaryResponse(Struct, gc=False):
-    """The ReadShareGroupStateSummary response, versions 0 to 1."""
-
     results: list[ReadStateSummaryResult]
 
 

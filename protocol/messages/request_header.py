@@ -9,8 +9,6 @@ from protocol.message_codec import header_codec
 
 
 class RequestHeader(Struct, gc=False):
-    """The RequestHeader, versions 1 to 2."""
-
     # The API key of the request.
     request_api_key: Int16
     # The version of that API.

@@ -7,8 +7,6 @@ from protocol.message_codec import header_codec
 
 
 class ResponseHeader(Struct, gc=False):
-    """The ResponseHeader, versions 0 to 1."""
-
     # The correlation id of the request.
     correlation_id: Int32
 

@@ -14,15 +14,11 @@ FLEXIBLE_VERSION = 2
 
 
 class SaslAuthenticateRequest(Struct, gc=False):
-    """The SaslAuthenticate request, versions 0 to 2."""
-
     # The client's token of the SASL mechanism.
     auth_bytes: bytes
 
 
 class SaslAuthenticateResponse(Struct, gc=False):
-    """The SaslAuthenticate response, versions 0 to 2."""
-
     error_code: Int16 = 0
     error_message: str | None = ""
     # The server's token of the SASL mechanism.

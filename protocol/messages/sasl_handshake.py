@@ -12,15 +12,11 @@ FLEXIBLE_VERSION = 2
 
 
 class SaslHandshakeRequest(Struct, gc=False):
-    """The SaslHandshake request, versions 0 to 1."""
-
     # The SASL mechanism that the client has chosen.
     mechanism: str
 
 
 class SaslHandshakeResponse(Struct, gc=False):
-    """The SaslHandshake response, versions 0 to 1."""
-
     error_code: Int16 = 0
     # The SASL mechanisms that are enabled.
     mechanisms: list[str] = []

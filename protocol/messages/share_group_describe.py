@@ -12,29 +12,21 @@ FLEXIBLE_VERSION = 1
 
 
 class ShareGroupDescribeRequest(Struct, gc=False):
-    """The ShareGroupDescribe request, version 1."""
-
     group_ids: list[str]
     include_authorized_operations: bool
 
 
 class TopicPartitions(Struct, gc=False):
-    """An element of `Assignment.topic_partitions`."""
-
     topic_id: Uuid
     topic_name: str
     partitions: list[Int32]
 
 
 class Assignment(Struct, gc=False):
-    """The value of `Member.assignment`."""
-
     topic_partitions: list[TopicPartitions]
 
 
 class Member(Struct, gc=False):
-    """An element of `DescribedGroup.members`."""
-
     member_id: str
     rack_id: str | None
     member_epoch: Int32
@@ -45,8 +37,6 @@ class Member(Struct, gc=False):
 
 
 class DescribedGroup(Struct, gc=False):
-    """An element of `ShareGroupDescribeResponse.groups`."""
-
     error_code: Int16
     error_message: str | None
     group_id: str
@@ -59,8 +49,6 @@ class DescribedGroup(Struct, gc=False):
 
 
 class ShareGroupDescribeResponse(Struct, gc=False):
-    """The ShareGroupDescribe response, version 1."""
-
     throttle_time_ms: Int32
     groups: list[DescribedGroup]
 

@@ -12,16 +12,12 @@ VALUE_VERSION = 0
 
 
 class ShareSnapshotKey(Struct, gc=False):
-    """The ShareSnapshot record key, version 0."""
-
     group_id: str
     topic_id: Uuid
     partition: Int32
 
 
 class ShareSnapshotValue(Struct, gc=False):
-    """The ShareSnapshot record value, version 0."""
-
     # Increases by 1 with each snapshot of the key.
     snapshot_epoch: Int32
     state_epoch: Int32

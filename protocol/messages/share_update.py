@@ -12,16 +12,12 @@ VALUE_VERSION = 0
 
 
 class ShareUpdateKey(Struct, gc=False):
-    """The ShareUpdate record key, version 0."""
-
     group_id: str
     topic_id: Uuid
     partition: Int32
 
 
 class ShareUpdateValue(Struct, gc=False):
-    """The ShareUpdate record value, version 0."""
-
     # The snapshot epoch of the snapshot that this update follows.
     snapshot_epoch: Int32
     leader_epoch: Int32

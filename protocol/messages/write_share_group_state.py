@@ -14,8 +14,6 @@ FLEXIBLE_VERSION = 0
 
 
 class PartitionData(Struct, gc=False):
-    """An element of `WriteStateData.partitions`."""
-
     partition: Int32
     state_epoch: Int32
     leader_epoch: Int32
@@ -27,37 +25,27 @@ class PartitionData(Struct, gc=False):
 
 
 class WriteStateData(Struct, gc=False):
-    """An element of `WriteShareGroupStateRequest.topics`."""
-
     topic_id: Uuid
     partitions: list[PartitionData]
 
 
 class WriteShareGroupStateRequest(Struct, gc=False):
-    """The WriteShareGroupState request, versions 0 to 1."""
-
     group_id: str
     topics: list[WriteStateData]
 
 
 class PartitionResult(Struct, gc=False):
-    """An element of `WriteStateResult.partitions`."""
-
     partition: Int32
     error_code: Int16 = 0
     error_message: str | None = None
 
 
 class WriteStateResult(Struct, gc=False):
-    """An element of `WriteShareGroupStateResponse.results`."""
-
     topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 class WriteShareGroupStateResponse(Struct, gc=False):
-    """The WriteShareGroupState response, versions 0 to 1."""
-
     results: list[WriteStateResult]
 
 

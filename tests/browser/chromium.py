@@ -113,7 +113,6 @@ class Chromium:
             page.record_event(event["method"], event["params"])
 
     def open_new_page(self) -> "Page":
-        """Open an empty page in a new tab."""
         target = self.command("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.command("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         self._pages[session] = page = Page(self, session, target)
@@ -133,11 +132,9 @@ class Page:
         self.requests: list[str] = []
 
     def command(self, method: str, **parameters: Any) -> Any:
-        """Send a command for this page."""
         return self._browser.command(method, parameters, self._session)
 
     def record_event(self, method: str, parameters: dict[str, Any]) -> None:
-        """Record an event."""
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.page_errors.append(details.get("exception", {}).get("description") or details["text"])
@@ -148,7 +145,6 @@ class Page:
             self.requests.append(parameters["request"]["url"])
 
     def close(self) -> None:
-        """Close the page."""
         self._browser.command("Target.closeTarget", {"targetId": self._target})
 
     def open_url(self, url: str) -> None:
@@ -195,7 +191,6 @@ class Page:
             raise ConditionTimeout(f"{late}; the last exception: {thrown}") from None
 
     def wait_for_text(self, text: str) -> None:
-        """Wait until the page shows a text."""
         self.wait_until(f"document.body.innerText.includes({json.dumps(text)})")
 
     def texts(self, selector: str) -> list[str]:

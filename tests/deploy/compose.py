@@ -44,13 +44,11 @@ def run_compose(*arguments: str, environment: Mapping[str, str] | None = None, s
 
 
 def resolve_services() -> dict[str, Any]:
-    """Return the services in the resolved configuration of docker-compose."""
     services: dict[str, Any] = yaml.safe_load(run_compose("config"))["services"]
     return services
 
 
 def image_tag(image: str) -> str:
-    """Return the tag of an image."""
     return image.rpartition(":")[2]
 
 

@@ -51,7 +51,6 @@ def read_unit(path: Path) -> ConfigParser:
 
 
 def alert_rules() -> list[dict[str, Any]]:
-    """Return the alerting rules."""
     return [rule for group in read_yaml(ALERTS)["groups"] for rule in group["rules"] if "alert" in rule]
 
 

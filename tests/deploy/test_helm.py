@@ -62,7 +62,6 @@ def find_object(objects: list[Object], kind: str) -> Object:
 
 
 def pod_environment(objects: list[Object]) -> dict[str, str]:
-    """Return the environment of the first pod."""
     pod_fields = {"metadata.name": "jobs-share-coordinator-0", "metadata.namespace": NAMESPACE}
     return container_environment(_find_container(objects), pod_fields)
 

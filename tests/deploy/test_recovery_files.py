@@ -16,13 +16,11 @@ EACH_JOB = pytest.mark.parametrize("job", ["audit", "archive"])
 
 
 def compose_service(job: str) -> dict[str, Any]:
-    """Return the service of a job in docker-compose.yml."""
     service: dict[str, Any] = read_yaml(COMPOSE_FILE)["services"][job]
     return service
 
 
 def kubernetes_pod(job: str) -> dict[str, Any]:
-    """Return the pod template of a job in deploy/spark."""
     (template,) = (
         each["spec"]["template"]
         for each in yaml_documents(DEPLOY / "spark" / f"{job}.yaml")

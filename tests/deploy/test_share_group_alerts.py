@@ -41,7 +41,6 @@ class MonitoredSystem:
         return bool(self._prometheus.query(f"ALERTS{{{labels}}}"))
 
     def has_lag(self, group: str) -> bool:
-        """Return whether the group has a lag."""
         labels = f'group="{group}", job="{self._job}"'
         return bool(self._prometheus.query(f"share_coordinator_share_group_lag_records{{{labels}}} > 0"))
 
@@ -55,7 +54,6 @@ class MonitoredSystem:
         return self.kafka.client.share_consumer(group, group)
 
     def accept_first_records(self, group: str) -> None:
-        """Accept the records of one poll."""
         with closing(self.share_consumer(group)) as consumer:
             records = wait_until(consumer.poll, seconds=120, what="records are delivered")
             consumer.acknowledge(["ACCEPT"] * len(records))
@@ -67,7 +65,6 @@ def wait_for_alert(
     group: str,
     meanwhile: Callable[[MonitoredSystem], object] = lambda system: None,
 ) -> None:
-    """Wait until each system has raised the alert."""
     waiting = list(systems)
 
     def is_firing() -> bool:

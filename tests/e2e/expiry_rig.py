@@ -135,8 +135,6 @@ class ThreadedCoordinator:
         return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
 
     def list_share_partitions(self, group: str) -> set[SharePartitionKey]:
-        """Return the share-partitions of a group that have state."""
-
         async def list_keys() -> set[SharePartitionKey]:
             return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
 

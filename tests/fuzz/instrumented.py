@@ -34,7 +34,6 @@ _COVERAGE_FLAGS = ("-fsanitize-coverage=trace-pc,trace-cmp",)
 
 
 def built_path(module: str) -> Path:
-    """Return the file of an instrumented module."""
     return BUILT / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 

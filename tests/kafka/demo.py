@@ -37,7 +37,6 @@ class StepPrinter:
         self._step = 0
 
     def print_step(self, title: str) -> None:
-        """Print the title of the next step."""
         self._step += 1
         print(f"\n{self._step}. {title}", flush=True)
 
@@ -81,7 +80,6 @@ def poll_records(consumer: ShareConsumer, count: int) -> list[Delivery]:
 
 
 def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
-    """Run all steps of the demo on a running rig."""
     topic_id = rig.client.create_topic(TOPIC)
     path = f"/api/v1/share-partition?{urlencode({'group': GROUP, 'topic': topic_id, 'partition': 0})}"
 

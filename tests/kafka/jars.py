@@ -178,7 +178,6 @@ class Artifact(NamedTuple):
     without: tuple[str, ...] = ()
 
     def dependency_xml(self) -> str:
-        """Return the dependency of a project on the artifact."""
         exclusions = "".join(
             "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(*each.split(":"))
             for each in self.without

@@ -7,8 +7,6 @@ from aiokafka.structs import TopicPartition
 
 
 def delete_records(bootstrap: str, topic: str, *, before_offset: int) -> None:
-    """Delete the records of partition 0 below an offset."""
-
     async def send_delete_records() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()

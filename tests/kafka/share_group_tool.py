@@ -52,7 +52,6 @@ class ShareGroupTool:
         return self.run("--delete", "--group", group)
 
     def list(self) -> list[str]:
-        """Return the names of all share groups."""
         return self.run("--list").split()
 
     def run(self, *options: str) -> str:
@@ -62,7 +61,6 @@ class ShareGroupTool:
         return done.stdout
 
     def run_failing(self, *options: str) -> str:
-        """Run the tool, which must fail, and return its output."""
         done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
         assert _has_failed(done), f"{options}: {done.stdout}{done.stderr}"
         return done.stdout

@@ -64,7 +64,6 @@ class FaultyGroupClient:
             raise NoResponse("cut", sent=sent)
 
     async def leaders_by_partition(self) -> Mapping[int, int]:
-        """Return the partition leaders that are known."""
         return {} if self.cut else await self._request("leaders_by_partition")
 
     async def probe_leaders(

@@ -93,7 +93,6 @@ def api_key(frame: bytes) -> int:
 
 
 def decode_request(frame: bytes) -> Request:
-    """Decode a request with its length."""
     start = _LENGTH_BYTES
     assert int.from_bytes(frame[:start]) == len(frame) - start, "the frame is one request"
     key, version = int.from_bytes(frame[start : start + 2]), int.from_bytes(frame[start + 2 : start + 4])

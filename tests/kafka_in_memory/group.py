@@ -44,7 +44,6 @@ class GroupInMemory(GroupCoordinator):
         self._clients = count()
 
     def new_client(self) -> FaultyGroupClient:
-        """Return the group client of one process."""
         self._network.join_network(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in list(self.brokers.addresses.values())[:3])
         client = KafkaGroupClient(
@@ -77,7 +76,6 @@ class GroupInMemory(GroupCoordinator):
         return self if node == self.node else None
 
     def coordinator_known_to(self, node: int) -> int:
-        """Return the group coordinator."""
         return self.node
 
     def next_error(self, api_key: int) -> int:

@@ -41,7 +41,6 @@ def serve_group_request(request: Request, group: Any, error: int) -> Any:
 
 
 def encode_result(request: Request, result: Any) -> bytes:
-    """Encode the result of a request."""
     if isinstance(result, JoinResult):
         code, generation, member_id, leader_id, members = result
         described = [(name, None, member_metadata) for name, member_metadata in members.items()]

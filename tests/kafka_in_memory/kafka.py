@@ -122,7 +122,6 @@ class KafkaInMemory:
 
     @property
     def topics(self) -> dict[str, list[SimPartition]]:
-        """The partitions of the existing topics."""
         return {topic: each.partitions for topic, each in self._brokers.items() if each.partitions}
 
     def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
@@ -191,7 +190,6 @@ class TopicBrokers(SimBrokers):
 
     @property
     def checks_topic_ids(self) -> bool:  # type: ignore[override]
-        """Whether brokers check the topic ids in requests."""
         return self._kafka.checks_topic_ids
 
     def delete_topic(self) -> None:

@@ -23,7 +23,6 @@ _NOT_EMPTY = ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
 
 def topic_id(topic: str) -> bytes:
-    """Return the topic id of a topic in memory."""
     return topic.encode().ljust(16, b"-")
 
 
@@ -225,7 +224,6 @@ class ShareGroupsWithoutCreation(ShareGroups):
         return found
 
     def find_topic(self, wanted: bytes, node: int) -> tuple[int, str | None]:
-        """Return the name of a topic."""
         self.topics.add(wanted.hex())
         return ErrorCode.NONE, wanted.hex()
 

@@ -195,7 +195,6 @@ class LeaseModel:
                 yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
 
     def advance_time(self, state: State, ticks: int = 1) -> State:
-        """Return the state after some ticks."""
         return state._replace(processes=tuple(self._age(process, ticks) for process in state.processes))
 
     def _age(self, process: Process, ticks: int) -> Process:

@@ -87,7 +87,6 @@ class MutationSession:
             self._failed = report.nodeid
 
     def _record_test_files(self) -> None:
-        """Record all test files whose recording is not stored."""
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in self._items.values():
             files[item.path].append(item)

@@ -117,7 +117,6 @@ class LogGenerator:
         )
 
     def draw_batch(self, base_offset: int) -> tuple[bytes, int]:
-        """Return one encoded batch and the log offset after it."""
         random = self.random
         records = [self.draw_record() for _ in range(random.randrange(1, 6))]
         headers = (("owner", b"1"), ("empty", b"")) if self.is_unusual() else ()
@@ -140,7 +139,6 @@ def make_shard() -> Shard:
 
 
 def shard_contents(shard: Shard) -> tuple[object, ...]:
-    """Return all contents of a shard that the test compares."""
     return (
         list(shard.items()) and sorted(shard.items()),
         [(key, first_needed_offset(packed)) for key, packed in shard.packed_states()],

@@ -30,7 +30,6 @@ def case_id(case: tuple[Message, int]) -> str:
 
 
 def message_class(message: Message, struct: Struct) -> Any:
-    """Return the class of a struct of a message."""
     return getattr(import_module(f"protocol.messages.{message.module}"), struct.name)
 
 

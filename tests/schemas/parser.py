@@ -119,12 +119,10 @@ def read_schema(path: Path) -> dict[str, Any]:
 
 @cache
 def all_messages() -> list[Message]:
-    """Return the messages of all schemas."""
     return [parse_message(read_schema(path)) for path in sorted(SCHEMAS.rglob("*.json"))]
 
 
 def parse_message(schema: dict[str, Any]) -> Message:
-    """Parse one schema."""
     versions = Versions.parse(schema["validVersions"])
     flexible = Versions.parse(schema["flexibleVersions"], versions.last)
     fields = tuple(_parse_field(field, versions.last, flexible) for field in schema["fields"])

@@ -149,7 +149,6 @@ class CoordinatorConnection:
                 self._history.record_response(now_s, op, result)
 
     def close(self, *, reset: bool = False) -> None:
-        """Close the connection, or reset it."""
         self.end.close(reset=reset)
         self._fail_outstanding()
 
@@ -204,7 +203,6 @@ class Clients:
 
     @property
     def loop(self) -> SimLoop:
-        """The event loop of the simulation."""
         return self.network.loop
 
     @property

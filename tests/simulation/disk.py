@@ -132,19 +132,16 @@ class SimStorage:
         return self.rng.expovariate(1 / mean_s) if mean_s else 0.0
 
     def free_bytes(self) -> float:
-        """Return the free space in bytes."""
         if self.faults.capacity_bytes is None:
             return float("inf")
         return self.faults.capacity_bytes - sum(len(file.shown) for file in self.files.values())
 
     def lock_directory(self, holder: "SimDisk") -> None:
-        """Lock the directory for one process."""
         if self._holder is not None and self._holder is not holder:
             raise LogLocked("simulated/lock", 1)
         self._holder = holder
 
     def unlock_directory(self, holder: "SimDisk") -> None:
-        """Unlock the directory."""
         if self._holder is holder:
             self._holder = None
 

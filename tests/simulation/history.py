@@ -178,7 +178,6 @@ class History:
         return op
 
     def record_response(self, now_s: float, op: Operation, result: Any) -> None:
-        """Record the response to an operation."""
         op.answered = self.next_time(now_s)
         op.answer = result
         self._held.discard(op.number)

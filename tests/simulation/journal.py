@@ -182,11 +182,9 @@ class JournalWorld(World[JournalPlan, JournalProcess]):
         self.storage.set_fault_plan(plan)
 
     def accepts_writes(self) -> bool:
-        """Return whether the process runs and its journal accepts writes."""
         return all(process is not None and process.log.health() is None for process in self.processes)
 
     async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
-        """Return the states in the journal."""
         process, plan = self.process, self.plan
         return await process.run_in_process(
             lambda: replay_log(process.log, plan.state_partitions, plan.policy)

@@ -45,12 +45,10 @@ class ClientEnd:
         )
 
     def send(self, data: bytes) -> None:
-        """Send bytes."""
         if not self.closed:
             self._link.to_server.send(data)
 
     def close(self, *, reset: bool = False) -> None:
-        """Close the connection, or reset it."""
         if self.closed:
             return
         self.closed = True
@@ -143,7 +141,6 @@ class SimConnection:
         protocol.connection_made(self.transport)
 
     def run_at_client(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Schedule a callback in the client's context."""
         self.network.loop.call_later(delay_s, callback, *args, context=self._client_context)
 
     def run_at_server(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:

@@ -164,7 +164,6 @@ class ServerTransport(asyncio.Transport):
         return max(0, self._link.to_client.in_flight - self._faults.send_buffer_bytes)
 
     def is_closing(self) -> bool:
-        """Return whether the transport is closing or lost."""
         return self._closing or self._lost
 
     def close(self) -> None:

@@ -41,7 +41,6 @@ class SimClock:
 
 
 def coordinator_address(place: int) -> HostPort:
-    """Return the listener address of a place."""
     return HostPort(f"coordinator-{place}", 9095)
 
 
@@ -130,7 +129,6 @@ class CoordinatorProcess:
         return self._process.paused
 
     def create_task(self, coro: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        """Create a task that ends with the process."""
         token = PROCESS.set(self._process)
         try:
             return asyncio.create_task(coro)

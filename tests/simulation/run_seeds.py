@@ -14,7 +14,6 @@ from tests.simulation.simulation import SimulationOutcome
 
 
 def simulate_journal(seed: int, minutes: float | None = None) -> SimulationOutcome:
-    """Simulate one coordinator with a journal."""
     return JournalSimulator(draw_plan(seed, minutes=minutes)).run()
 
 

@@ -169,7 +169,6 @@ class World(Generic[PlanT, ProcessT]):
         return True
 
     async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
-        """Return the states in the log."""
         raise NotImplementedError
 
     async def _states_in_memory(self) -> dict[SharePartitionKey, ShareState]:

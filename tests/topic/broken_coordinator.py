@@ -33,7 +33,6 @@ DEFECTS = {
 
 
 def make_broken_build(defect: str) -> ProgramBuild:
-    """Return the program with a defect."""
     assert defect in DEFECTS
     command = (sys.executable, "-m", "tests.topic.broken_coordinator", defect)
     # The defects change Python code, so the compiled modules are not used.

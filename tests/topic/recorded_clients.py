@@ -69,7 +69,6 @@ class HistoryRecordingClients:
                 await self._send_until_accepted(client, INITIALIZE, key, part)
 
     async def send_random_requests(self, place: int) -> None:
-        """Send random requests to one coordinator until cancelled."""
         await self._send_until_cancelled(place, (READ, READ, WRITE, WRITE, WRITE))
 
     async def send_random_reads(self, place: int) -> None:

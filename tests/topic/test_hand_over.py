@@ -55,7 +55,6 @@ class CoordinatorPair:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
-        """Return the shards that a coordinator serves."""
         shards: list[dict[str, Any]] = json.loads(
             self.run_command(coordinator, "shards", "-o", "json").stdout
         )

@@ -89,7 +89,6 @@ class PartitionedCoordinators:
         return asyncio.run(query_and_close())
 
     def group_coordinator(self) -> int:
-        """Return the broker that coordinates the group."""
         return self._query_group(KafkaGroupClient.find_coordinator).node
 
     def shards_led_by(self, node: int) -> set[int]:

@@ -135,7 +135,6 @@ async def write_random_change(
 
 
 async def read_states_of_kafka(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
-    """Return the states in the topic of Kafka's coordinator."""
     async with topic_log(bootstrap, STATE_TOPIC, STATE_PARTITIONS, own=False, read_only=True) as log:
         return await replay_log(log, STATE_PARTITIONS, SnapshotPolicy())
 

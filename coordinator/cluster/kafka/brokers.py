@@ -97,23 +97,18 @@ class Brokers:
         self._connections.start_refreshing()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connections.close()
 
     def leader(self, partition: int) -> int:
-        """Return the leader of a partition, NO_NODE if it is not known."""
         return self._connections.metadata.leader(partition)
 
     def leader_epoch(self, partition: int) -> int:
-        """Return the newest known leader epoch of a partition, NO_LEADER_EPOCH if it is not known."""
         return self._connections.metadata.leader_epoch(partition)
 
     def refresh_soon(self) -> None:
-        """Request a metadata refresh; the frequency of refreshes is limited."""
         self._connections.refresh_soon()
 
     def unreachable_reason(self) -> str | None:
-        """Return why no broker can be reached, None if one can."""
         return self._connections.unreachable_reason()
 
     def pin_topic_id(self) -> bytes:
@@ -124,7 +119,6 @@ class Brokers:
         return self._connections.metadata.topic.pin_id()
 
     def recreated_reason(self) -> str | None:
-        """Return why the topic cannot be used if it was deleted and created again, else None."""
         return self._connections.metadata.recreated_reason()
 
     # Requests about the topic.
@@ -167,7 +161,6 @@ class Brokers:
     async def list_start_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        """Return the log start offsets."""
         return await self._list_offsets_at(node, channel, partitions, _EARLIEST)
 
     async def list_offsets_after(
@@ -244,7 +237,6 @@ class Brokers:
     # Administration.
 
     async def broker_count(self) -> int:
-        """Return the number of brokers."""
         await self._connections.refresh()
         return len(self._connections.node_ids())
 

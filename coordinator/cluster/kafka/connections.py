@@ -103,14 +103,12 @@ class Connections:
         self._refreshing: asyncio.Task[None] | None = None
 
     def start_refreshing(self) -> None:
-        """Refresh the metadata periodically from now on."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(
                 self._refresh_metadata_periodically(), name="kafka metadata"
             )
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
@@ -124,11 +122,9 @@ class Connections:
         self._refresh_asked.set()
 
     def unreachable_reason(self) -> str | None:
-        """Return why no broker can be reached, None if one can."""
         return self.metadata.unreachable_reason
 
     def node_ids(self) -> list[int]:
-        """Return the node ids of the known brokers."""
         return list(self.metadata.addresses)
 
     def address(self, node: int) -> str:
@@ -171,7 +167,6 @@ class Connections:
     async def refresh(
         self, *, wait_for_others: bool = False, ask_others: bool = False
     ) -> list[ClusterMetadata]:
-        """Refresh the metadata; see `MetadataCache.refresh`."""
         return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
 
     async def _request_metadata(self, node: int) -> ClusterMetadata:
@@ -228,7 +223,6 @@ class Connections:
             raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error
 
     def find_open_connection(self, node: int, channel: str) -> AIOKafkaConnection | None:
-        """Return the connection of a channel if it is open, else None."""
         connection = self._connections.get((node, channel))
         return connection if connection is not None and connection.connected() else None
 

@@ -34,17 +34,14 @@ class GeneratedRequest:
         return self
 
     def build_request_header(self, correlation_id: int, client_id: str) -> RequestHeader_v2:
-        """Return the request header."""
         return RequestHeader_v2(self, correlation_id=correlation_id, client_id=client_id)
 
     def encode(self) -> bytes:
-        """Return the request without its header. Raises EncodeError."""
         encoded: bytes = self._module.encode_request(self.message, self.API_VERSION)
         return encoded
 
     @staticmethod
     def parse_response_header(response: BytesIO) -> ResponseHeader_v1:
-        """Decode the response header."""
         return ResponseHeader_v1.decode(response)
 
     @property
@@ -53,5 +50,4 @@ class GeneratedRequest:
         return self
 
     def decode(self, response: BytesIO) -> Any:
-        """Decode a response after its header. Raises DecodeError."""
         return self._module.decode_response(response.getvalue(), response.tell(), self.API_VERSION)

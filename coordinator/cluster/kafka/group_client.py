@@ -205,5 +205,4 @@ class KafkaGroupClient:
         return ""
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connections.close()

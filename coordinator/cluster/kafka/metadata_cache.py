@@ -58,7 +58,6 @@ class MetadataCache:
         self._asking: dict[int, asyncio.Task[ClusterMetadata | None]] = {}
 
     async def close(self) -> None:
-        """Cancel the requests in flight."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
@@ -92,7 +91,6 @@ class MetadataCache:
         return sorted(self.addresses, key=lambda node: node != self._last_responder)
 
     def record_response(self, node: int) -> None:
-        """Record the broker that answered last."""
         self._last_responder = node
 
     async def refresh(
@@ -123,13 +121,11 @@ class MetadataCache:
         return [metadata]
 
     def _nodes_to_ask(self) -> list[int]:
-        """Return all brokers in the order of this refresh."""
         nodes = sorted(self.addresses)
         first = self._first % len(nodes) if nodes else 0
         return nodes[first:] + nodes[:first]
 
     def _start_request(self, node: int) -> "asyncio.Task[ClusterMetadata | None]":
-        """Start a request to a broker, or return the request in flight."""
         task = self._asking.get(node)
         if task is None:
             task = self._asking[node] = asyncio.create_task(self._request_from_node(node))

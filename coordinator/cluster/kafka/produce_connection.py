@@ -58,7 +58,6 @@ class ProduceConnection(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def is_open_to(self, address: tuple[str, int] | None) -> bool:
-        """Return whether the connection is open and leads to this address."""
         connection = self._connection
         return not self._transport.is_closing() and (connection.host, connection.port) == address
 
@@ -95,12 +94,10 @@ class ProduceConnection(asyncio.Protocol):
             self._fail_request(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request in flight."""
         self._replaced.connection_lost(exc)
         self._fail_request(exc or ConnectionError("the connection was closed"))
 
     def eof_received(self) -> bool:
-        """Close the connection."""
         return False
 
     def _fail_request(self, error: Exception) -> None:

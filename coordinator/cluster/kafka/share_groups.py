@@ -16,7 +16,6 @@ from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.share_group_types import (
-    EMPTY,
     ChangeResult,
     GroupDescription,
     GroupOffset,
@@ -30,14 +29,6 @@ from protocol.messages import describe_share_group_offsets as describe_offsets_a
 from protocol.messages import find_coordinator as find_api
 from protocol.messages import list_groups as list_api
 from protocol.messages import share_group_describe as describe_api
-
-__all__ = [
-    "EMPTY",
-    "ChangeResult",
-    "GroupDescription",
-    "GroupOffset",
-    "ShareGroups",
-]
 
 _SHARE = "share"
 _GROUP_KEY = 0
@@ -69,25 +60,21 @@ _MOVED = (
 
 
 def _describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
-    """Return a request for the start offsets of groups in all their topics."""
     described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
     message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
     return GeneratedRequest(describe_offsets_api, message)
 
 
 def _find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
-    """Return a request to any broker for the coordinators of groups."""
     message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
 def _describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
-    """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
 def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
-    """Return a request that deletes all offsets of a group in some topics."""
     deleted = [delete_api.RequestedTopic(topic) for topic in topics]
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))
 
@@ -118,7 +105,6 @@ class ShareGroups:
         self._coordinators: dict[str, int] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connections.close()
 
     # Queries.

@@ -43,7 +43,6 @@ def metadata_request(names: Iterable[str] = (), topic_ids: Iterable[bytes] = ())
 
 
 def read_metadata(response: MetadataResponse) -> ClusterMetadata:
-    """Return the metadata in a response."""
     return ClusterMetadata(
         response.cluster_id or "",
         {broker.node_id: (broker.host, broker.port) for broker in response.brokers},

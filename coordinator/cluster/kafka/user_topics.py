@@ -49,7 +49,6 @@ class UserTopics:
         self._names: dict[bytes, str] = {}
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connections.close()
 
     async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
@@ -80,7 +79,6 @@ class UserTopics:
         return await self._list_offsets(times_ms)
 
     async def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Request the offsets of partitions at times, which may be `_LATEST` or `_EARLIEST`."""
         unknown = {topic_id for topic_id, partition in times if (topic_id, partition) not in self._leaders}
         if unknown:
             await self.topic_names(unknown)

@@ -8,14 +8,3 @@ from coordinator.cluster.ownership.base import NOBODY, Assignment, Ownership, Ow
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.static import StaticOwnership
-
-__all__ = [
-    "NOBODY",
-    "Assignment",
-    "GroupLimits",
-    "GroupOwnership",
-    "Ownership",
-    "OwnershipListener",
-    "Replica",
-    "StaticOwnership",
-]

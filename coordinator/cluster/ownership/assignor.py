@@ -65,7 +65,9 @@ def assign_shards(
     `leaders` has the broker that leads each state partition, as far as known. Up to `moves_max` shards are
     moved to the host of their leader, although their owner could keep them.
     """
-    order = sorted(range(len(members)), key=lambda place: _start_order_key(members[place]))
+    order = sorted(
+        range(len(members)), key=lambda place: (members[place].started_ms, members[place].instance)
+    )
     holders = _find_holders(members, order, state_partitions)
     doubles = _find_duplicates(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
@@ -83,14 +85,9 @@ def assign_shards(
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
 
-def _start_order_key(member: AssignableMember) -> tuple[int, str]:
-    return (member.started_ms, member.instance)
-
-
 def _find_holders(
     members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int
 ) -> list[int]:
-    """Return the member with the winning claim for each state partition."""
     holders = [NOBODY] * state_partitions
     for place in sorted(
         order, key=lambda place: (members[place].lease_is_fresh, members[place].assignment_generation)
@@ -194,7 +191,6 @@ class _Balancer:
                     mended |= self._move_if_reachable(partition, owner)
 
     def _move_if_reachable(self, partition: int, owner: int) -> bool:
-        """Move a shard to a member that reaches its leader; return whether that was possible."""
         for place in sorted(
             self._reaching[partition],
             key=lambda place: (

@@ -40,7 +40,6 @@ class Assignment(msgspec.Struct, frozen=True):
     owners: tuple[int, ...]
 
     def owner(self, state_partition: int) -> Replica | None:
-        """Return the owner of a shard, or None."""
         place = self.owners[state_partition]
         return None if place == NOBODY else self.replicas[place]
 
@@ -50,26 +49,21 @@ class OwnershipListener(Protocol):
 
     def on_assignment_changed(self, assignment: Assignment | None) -> None:
         """Use a new assignment; None if the owners are not known."""
-        ...
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         """Own a shard from now on. With `release_expected`, its current owner hands it over."""
-        ...
 
     def on_resigned(self, state_partition: int) -> None:
         """Stop owning a shard: finish appends in flight, and release it for the next owner."""
-        ...
 
     def is_ready_to_serve(self) -> bool:
         """Return whether this replica could serve shards. Called often, from any thread.
 
         Problems of single shards are ignored: a replica that is not ready loses all its shards.
         """
-        ...
 
     def is_resigning(self) -> bool:
         """Return whether a resigned shard is not released in the log yet. Called from any thread."""
-        ...
 
 
 class Ownership(Protocol):
@@ -77,31 +71,24 @@ class Ownership(Protocol):
 
     async def start(self, listener: OwnershipListener) -> None:
         """Start without waiting for a cluster; the first election may come during or after this call."""
-        ...
 
     async def drain(self, timeout_s: float) -> None:
         """Hand all shards over; return when others own them, or at the timeout."""
-        ...
 
     async def stop(self) -> None:
         """Stop at once; the remaining shards are taken over after the session timeout."""
-        ...
 
     def lease_is_fresh(self) -> bool:
         """Return whether shards may be claimed: the group has recently confirmed this process as a member."""
-        ...
 
     def on_fenced(self, state_partition: int) -> None:
         """Record that another process has claimed a shard of this process in the log."""
-        ...
 
     def hand_over(self, state_partition: int, instance: str) -> None:
         """Request the hand-over of a shard to the replica with this instance id; "" means any other replica.
 
         The request applies to the next assignment only, which shows whether the shard was moved.
         """
-        ...
 
     def health(self) -> list[str]:
         """Return why this process cannot own the shards that it should own, one sentence each."""
-        ...

@@ -113,7 +113,6 @@ class GroupOwnership:
             await asyncio.to_thread(self._thread.join, _GRACE_S)
 
     def lease_is_fresh(self) -> bool:
-        """True while the last confirmation by Kafka is recent enough."""
         return self._lease.is_fresh()
 
     def on_fenced(self, state_partition: int) -> None:
@@ -129,7 +128,6 @@ class GroupOwnership:
                 self._loop.call_soon_threadsafe(self._member.hand_over, state_partition, instance)
 
     def health(self) -> list[str]:
-        """Return why this process is not a member or has no shards."""
         return [] if self._member is None else self._member.health()
 
     # Metrics, which any thread may read.

@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 # The interval in which draining checks whether the shards were handed over.
 _HANDED_OVER_PAUSE_S = 0.02
 
-Calls = Sequence[Callable[[], None]]
+Calls = Sequence[Callable[[], object]]
 
 
 class GroupMember:
@@ -118,7 +118,6 @@ class GroupMember:
         self._moves_max = 0
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.membership.run(), name="group membership")
             tasks.create_task(self._watch_readiness(), name="group readiness")
@@ -154,7 +153,6 @@ class GroupMember:
         )
 
     async def compute_assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Compute the assignments as the leader."""
         self._leaders = await self._group_client.leaders_by_partition()
         moves_max, self._moves_max = self._moves_max, 0
         decided = plan_assignment(members, self._leaders, moves_max=moves_max)
@@ -211,7 +209,6 @@ class GroupMember:
             self._given_away.set()
 
     def _update_owners(self, generation: int, *, concerned: bool) -> None:
-        """Use the owners of this leader's plan, or begin to read them from the group."""
         if not concerned:
             self._reader.cancel()
             self.assignment, self.members = None, 0
@@ -229,7 +226,6 @@ class GroupMember:
         self._reachability.suspected = view.unreached
 
     def _on_view_read(self, view: GroupView) -> None:
-        """Publish the owners that were read from the group."""
         self._apply_view(view)
         self._deliver(self._listener_calls(OwnershipChange()))
 
@@ -275,7 +271,6 @@ class GroupMember:
         _logger.warning("%s", sentence)
 
     def on_lease_changed(self, fresh: bool) -> None:
-        """Publish the owners while the lease is fresh."""
         if not fresh:
             _logger.warning(
                 "No heartbeat of the group succeeded for too long. Until one does, this coordinator claims "
@@ -367,14 +362,13 @@ class GroupMember:
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
 
     async def wait_for_listener_calls(self) -> None:
-        """Return when the listener has processed all calls."""
         await self._deliver_and_wait([])
 
     async def _deliver_and_wait(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, and wait for it."""
         finished = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._deliver([*calls, lambda: _set_event_in_loop(loop, finished)])
+        self._deliver([*calls, partial(loop.call_soon_threadsafe, finished.set)])
         await finished.wait()
 
     def resign_remaining(self) -> None:
@@ -394,7 +388,3 @@ class GroupMember:
         elif not self._lease.is_fresh():
             sentences.append("The last confirmed heartbeat is too old.")
         return sentences
-
-
-def _set_event_in_loop(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    loop.call_soon_threadsafe(event.set)

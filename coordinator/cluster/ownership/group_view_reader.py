@@ -50,7 +50,6 @@ class GroupViewReader:
         self.settled.set()
 
     async def run(self) -> None:
-        """Read the requested owners until cancelled."""
         pause_s = self._limits.retry_pause_first_s
         while True:
             await self._wanted.wait()

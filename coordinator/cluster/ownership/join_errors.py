@@ -53,7 +53,6 @@ class JoinFailure(Exception):
 
 
 def make_join_failure(code: int, group: str) -> JoinFailure:
-    """Return the failure for an error code of a group."""
     if code in _EXPECTED_ERRORS:
         return JoinFailure(None)
     sentence = _MESSAGES.get(code, "Kafka refuses this replica in group {group}: error {code}.")

@@ -22,7 +22,6 @@ class Lease:
         self._renewed_s = sent_s if self._renewed_s is None else max(self._renewed_s, sent_s)
 
     def end(self) -> None:
-        """End the lease."""
         self._renewed_s = None
 
     def age_s(self) -> float | None:
@@ -36,5 +35,4 @@ class Lease:
         return 0.0 if age_s is None else self._lasts_s - age_s
 
     def is_fresh(self) -> bool:
-        """True while the lease lasts."""
         return self.remaining_s() > 0

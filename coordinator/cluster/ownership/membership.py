@@ -91,7 +91,6 @@ class Membership:
         self._rebalanced_s = float("-inf")
 
     async def run(self) -> None:
-        """Keep the membership until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._join_loop(), name="group join")
             tasks.create_task(self._heartbeat_loop(), name="group heartbeat")
@@ -312,7 +311,6 @@ class Membership:
     # Results.
 
     def _record_success(self) -> None:
-        """Record that the membership is confirmed and the lease renewed."""
         self._lease_renewed.set()
         if self.membership_error is not None:
             if not self.membership_error.is_transient:

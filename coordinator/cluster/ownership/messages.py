@@ -138,11 +138,9 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(not instance for instance in self.instances.values())
 
     def make_view(self, generation: int) -> GroupView:
-        """Return the view of all members."""
         return GroupView(Assignment(generation, self.replicas, self.owners), self.unreached)
 
     def partitions_owned_by(self, instance: str) -> frozenset[int]:
-        """Return the state partitions of a replica."""
         return frozenset(
             partition
             for partition, place in enumerate(self.owners)
@@ -155,7 +153,6 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return holder >= 0 and holder != self.owners[state_partition]
 
     def compute_assignments(self, generation: int) -> dict[str, AssignmentMessage]:
-        """Return the assignment of each member id."""
         owned: dict[str, list[int]] = {}
         for partition, place in enumerate(self.owners):
             if place >= 0:
@@ -193,7 +190,6 @@ _assignment_decoder = msgspec.json.Decoder(AssignmentMessage)
 
 
 def encode_message(message: MemberMetadata | AssignmentMessage) -> bytes:
-    """Encode a message."""
     return _encoder.encode(message)
 
 

@@ -2,5 +2,3 @@
 
 from coordinator.log.journal.disk import Disk, RealDisk, check_not_locked
 from coordinator.log.journal.journal import Journal
-
-__all__ = ["Disk", "Journal", "RealDisk", "check_not_locked"]

@@ -27,11 +27,9 @@ class Committer(Protocol):
 
     def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
         """Overwrite part of an open file, sync all of it, and call `done` on the event loop."""
-        ...
 
     def close(self) -> None:
         """Release all resources. No write may be in progress."""
-        ...
 
 
 def new_committer() -> Committer:

@@ -53,39 +53,30 @@ class Disk(Protocol):
         Raises LogLocked if another process holds the lock, LogUnavailable if no thread can be started, and
         OSError if the folder cannot be used.
         """
-        ...
 
     def unlock(self) -> None:
         """Close all files and release the lock.  No write may be in progress.  Harmless without the lock."""
-        ...
 
     def names(self) -> list[str]:
         """Return the sorted names of the files without the lock file."""
-        ...
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes."""
-        ...
 
     def describe(self, name: str) -> str:
         """Return the path of a file, for messages."""
-        ...
 
     async def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end of the file.  Raises OSError."""
-        ...
 
     async def prepare(self, name: str, size: int) -> None:
         """Create or replace a file with zeros; the file and its name are durable.  Raises OSError."""
-        ...
 
     async def remove(self, name: str) -> None:
         """Remove a file durably, if it exists.  Raises OSError."""
-        ...
 
     async def sync(self, name: str) -> None:
         """Make all bytes of a file durable.  Raises OSError."""
-        ...
 
     async def replace(self, name: str, data: bytes) -> None:
         """Durably replace the content of a file with one sector of data; other writes may be in progress.
@@ -93,7 +84,6 @@ class Disk(Protocol):
         The file is created if it is missing. After a crash, the file has the old data or the new data. Raises
         OSError.
         """
-        ...
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
         """Overwrite part of a prepared file; if `sync`, make the whole file durable.  Raises OSError.
@@ -102,7 +92,6 @@ class Disk(Protocol):
         during this call.  At most one write may be in progress at a time.  The caller does not wait for the
         sync, but the system may delay the write itself.
         """
-        ...
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
@@ -231,21 +220,17 @@ class RealDisk:
         self._lock_descriptor = self._folder_descriptor = None
 
     def names(self) -> list[str]:
-        """Return the sorted names of the files without the lock file."""
         folder = self._folder if self._folder_descriptor is None else self._folder_descriptor
         return sorted(name for name in os.listdir(folder) if name != LOCK_NAME)
 
     def size(self, name: str) -> int:
-        """Return the size of a file in bytes."""
         return os.stat(self._path(name), dir_fd=self._folder_descriptor).st_size
 
     def describe(self, name: str) -> str:
-        """Return the path of a file."""
         return str(self._folder / name)
 
     @_in_background
     def read(self, name: str, position: int, size: int) -> bytes:
-        """Return up to `size` bytes; fewer only at the end of the file."""
         with open(self._open(name, os.O_RDONLY), "rb", buffering=0) as file:
             file.seek(position)
             pieces = []
@@ -275,7 +260,6 @@ class RealDisk:
 
     @_in_background
     def remove(self, name: str) -> None:
-        """Remove a file durably."""
         with self._opening:
             descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
@@ -285,12 +269,10 @@ class RealDisk:
 
     @_in_background
     def sync(self, name: str) -> None:
-        """Make all bytes of a file durable."""
         os.fdatasync(self._descriptor(name))
 
     @_in_background
     def replace(self, name: str, data: bytes) -> None:
-        """Durably replace the content of a file with one sector of data."""
         is_new = not os.access(name, os.F_OK, dir_fd=self._folder_descriptor)
         descriptor = self._open(name, os.O_RDWR | os.O_CREAT)
         try:

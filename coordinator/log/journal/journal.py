@@ -168,7 +168,6 @@ class Journal(UnsharedLog):
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Queue records for the next commit."""
         base_offset = self._end_offsets[state_partition]
         if self._failure is not None or not self._is_open:
             error = LogUnavailable(self._failure or "the journal is being closed")
@@ -182,12 +181,10 @@ class Journal(UnsharedLog):
             self._schedule_commit()
 
     def set_commit_callback(self, on_commit_finished: Callable[[], None]) -> bool:
-        """Set a callback for the end of each commit; return False if commits do not wait for the disk."""
         self._commit_callback = on_commit_finished if self._sync_mode == "always" else self._commit_callback
         return self._sync_mode == "always"
 
     def take_pending_entries(self) -> PendingEntries | None:
-        """Suspend commits until `flush`; return the pending appends, or None if appends are refused."""
         self._is_suspended = True
         takes_writes = self._failure is None and self._is_open
         return (self._pending, self._end_offsets, new_append) if takes_writes else None
@@ -378,23 +375,18 @@ class Journal(UnsharedLog):
         )
 
     def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
-        """Return the prune offsets that would free the oldest segment, if the journal is too big."""
         return self._segments.prune_offsets_freeing_storage(self._start_offsets, live_bytes)
 
     # Status.
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset of the first record that is still guaranteed."""
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset of the next record."""
         return self._end_offsets[state_partition]
 
     def health(self) -> str | None:
-        """Return None, or the reason why writes fail now."""
         return self._failure
 
     def size_bytes(self) -> int:
-        """Return the size of all files in bytes, including unused ones."""
         return self._segments.size_bytes()

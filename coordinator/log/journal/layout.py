@@ -116,12 +116,10 @@ def first_position(state_partitions: int) -> int:
 
 
 def header_bytes(state_partitions: int) -> int:
-    """Return the size of a segment header."""
     return _HEADER.size + state_partitions * _OFFSET.size + _CRC.size + len(_END_MARK)
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """Encode a segment header."""
     head = _HEADER.pack(
         _HEADER_MAGIC,
         FORMAT_VERSION,
@@ -295,5 +293,4 @@ def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
 
 
 def is_zero(data: memoryview) -> bool:
-    """Return whether all bytes are zero."""
     return not any(data) if len(data) < 64 else bytes(data).count(0) == len(data)

@@ -252,7 +252,6 @@ class SegmentScan:
             raise LogDamaged(missing, 0, "the file is missing", ADVICE_MISSING)
 
     def _check_continues_previous(self, name: str, header: layout.SegmentHeader) -> None:
-        """Refuse a segment that does not continue at the end of the previous one."""
         if segment_name(header.number) != name:
             raise self.make_damage_error(name, 0, f"its header has segment number {header.number}")
         if not self.segments:

@@ -60,7 +60,6 @@ class JournalSegments:
         return layout.RecoveryPoint(number, self.durable_commit)
 
     def size_bytes(self) -> int:
-        """Return the size of all files in bytes, including the spare segment."""
         used_bytes = sum(segment.size_bytes for segment in (*self._pending_removal, *self.used))
         return used_bytes + (self._segment_bytes if self._spare is not None else 0)
 
@@ -130,7 +129,6 @@ class JournalSegments:
         return next((segment for segment in self.used if _needed_end_offsets(segment, starts)), self.used[-1])
 
     def prune_offsets_freeing_storage(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
-        """Return the start offsets that would free the oldest segment, if the journal is too big."""
         if not self.used:
             return {}
         first = self.first_needed_segment(starts)
@@ -198,14 +196,12 @@ class JournalSegments:
         return all(segment.durable for segment in self.used[:-1])
 
     async def wait_for_background_tasks(self) -> None:
-        """Wait for all background tasks."""
         for task in (self._preparing, self._removing, self._syncing):
             if task is not None:
                 await asyncio.wait({task})
 
 
 def _needed_end_offsets(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
-    """Return the end offset in this segment of each state partition that still needs its records."""
     return {
         state_partition: last_offset + 1
         for state_partition, last_offset in segment.last_offsets.items()

@@ -7,5 +7,3 @@
 from coordinator.log.kafka.kafka_log import KafkaLog
 from coordinator.log.kafka.limits import KafkaLogLimits
 from coordinator.log.kafka.topic import TopicConfig
-
-__all__ = ["KafkaLog", "KafkaLogLimits", "TopicConfig"]

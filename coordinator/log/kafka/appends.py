@@ -121,7 +121,6 @@ class AppendInFlight:
         self.remaining_batches: Iterator[list[Record]] | None = None
 
     def start_batch(self, batch: bytes, count: int, *, sent_s: float, deadline_s: float) -> None:
-        """Set the batch in flight."""
         self.batch = batch
         self.count = count
         self.size_bytes = len(batch)
@@ -210,7 +209,6 @@ class Appender:
         self._batcher.submit(append)
 
     async def wait_until_idle(self) -> None:
-        """Wait until no append is in flight."""
         while self._in_flight:
             self._idle_event.clear()
             await self._idle_event.wait()

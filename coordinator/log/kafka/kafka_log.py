@@ -202,7 +202,6 @@ class KafkaLog(AppendReporter):
     async def _append_ownership_record(
         self, ownership: Ownership, record: tuple[bytes, bytes], *, at_any_offset: bool
     ) -> int:
-        """Append a claim or a release; return its offset."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def on_appended(base_offset: int, error: LogError | None) -> None:
@@ -327,15 +326,12 @@ class KafkaLog(AppendReporter):
         self._sizes[state_partition].add(log_offset, len(batch))
 
     def serving_delay_s(self, state_partition: int) -> float:
-        """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
         return self._ownerships.serving_delay_s(state_partition)
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return the seconds for which reads may be answered from memory; 0 or less if they may not."""
         return self._ownerships.lease_left_s(state_partition)
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Return whether to renew the lease now, by an append without records."""
         return self._ownerships.renewal_due(state_partition, read=read)
 
     def prune(self, state_partition: int, before_offset: int) -> None:
@@ -379,17 +375,14 @@ class KafkaLog(AppendReporter):
         return self._end_offsets[state_partition] if ownership is None else ownership.next_offset
 
     def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
-        """Return an empty mapping: the brokers free pruned records segment by segment."""
         return {}
 
     def health(self) -> str | None:
-        """Return a sentence if no broker can be reached or the topic was created again, else None."""
         if not self._open:
             return "The log is not open yet."
         return self._cluster.recreated_reason() or self._cluster.unreachable_reason()
 
     def size_bytes(self) -> int:
-        """Return the bytes of one replica between start and end, as known from reading and appending."""
         return sum(size.total_bytes for size in self._sizes.values())
 
     def make_damage_error(self, state_partition: int, batch_bytes: bytes, error: DecodeError) -> LogDamaged:

@@ -56,7 +56,6 @@ class OffsetFinder:
         return answer
 
     def close(self) -> None:
-        """Cancel the requests in flight."""
         self._batcher.close()
 
     async def _send_requests(

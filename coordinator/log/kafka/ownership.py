@@ -98,7 +98,6 @@ class Ownership:
         self.verified = True
 
     def lease_left_s(self, now_s: float) -> float:
-        """Return the seconds for which reads may be answered; 0 or less if they may not."""
         if self.lost is not None or not self.verified or now_s < self.serve_from_s:
             return 0.0
         return self.proven_s + self.lease_s - now_s

@@ -26,7 +26,6 @@ class Ownerships:
         return self._owned.get(state_partition)
 
     def add(self, ownership: Ownership) -> None:
-        """Store an ownership whose claim is in the log."""
         self._owned[ownership.state_partition] = ownership
 
     def drop(self, state_partition: int) -> None:
@@ -83,7 +82,6 @@ class Ownerships:
             )
 
     def append_error(self, state_partition: int) -> LogError | None:
-        """Return the error for new appends, None if they are allowed."""
         ownership = self._owned.get(state_partition)
         if ownership is None:
             return LogFenced(f"this process does not own state partition {state_partition}")
@@ -98,18 +96,15 @@ class Ownerships:
         return None
 
     def serving_delay_s(self, state_partition: int) -> float:
-        """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
         ownership = self._owned.get(state_partition)
         if ownership is None or not ownership.verified:
             return 0.0
         return max(0.0, ownership.serve_from_s - self._monotonic())
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return the seconds for which reads may be answered from memory; 0 or less if they may not."""
         ownership = self._owned.get(state_partition)
         return 0.0 if ownership is None else ownership.lease_left_s(self._monotonic())
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Return whether to renew the lease now."""
         ownership = self._owned.get(state_partition)
         return ownership is not None and ownership.renewal_due(self._monotonic(), read=read)

@@ -66,7 +66,6 @@ class Pruner:
             await asyncio.wait({self._deletion})
 
     async def close(self) -> None:
-        """Wait for the deletion in progress."""
         if self._deletion is not None:
             try:
                 await asyncio.wait({self._deletion})

@@ -46,7 +46,6 @@ class TopicConfig(NamedTuple):
 
 
 def required_configs(min_isr: int) -> dict[str, str]:
-    """Return the configs of a new state topic."""
     return {
         "cleanup.policy": "delete",
         "retention.ms": "-1",

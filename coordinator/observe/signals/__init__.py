@@ -3,5 +3,3 @@
 from coordinator.observe.signals.changes import RecordChange, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits
 from coordinator.observe.signals.monitor import SignalMonitor
-
-__all__ = ["GroupSignals", "Problem", "RecordChange", "SignalLimits", "SignalMonitor", "compute_change"]

@@ -62,7 +62,6 @@ class SignalService:
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start to compute the signals periodically."""
         self._running = [asyncio.create_task(self.monitor.run(), name="signals")]
         self._running += [asyncio.create_task(queue.run(), name="events") for queue in self._queues]
 

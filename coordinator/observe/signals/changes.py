@@ -31,7 +31,6 @@ class RecordCounts(defaultdict[int, float]):
         super().__init__(float)
 
     def add(self, counts: Mapping[int, float]) -> None:
-        """Add other counts."""
         for state, records in counts.items():
             self[state] += records
 

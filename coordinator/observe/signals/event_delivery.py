@@ -38,11 +38,9 @@ class EventDestination(Protocol):
 
     async def deliver(self, event: SignalEvent) -> None:
         """Deliver an event. Raises OSError or CoordinatorError if the event has to be delivered again."""
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 class EventQueue:
@@ -51,21 +49,18 @@ class EventQueue:
     def __init__(
         self, destination: EventDestination, *, retry_after_s: tuple[float, ...] = RETRY_AFTER_S
     ) -> None:
-        """Create an empty queue."""
         self._destination = destination
         self._retry_after_s = retry_after_s
         self._waiting: deque[SignalEvent] = deque(maxlen=WAITING_MAX)
         self._arrived = asyncio.Event()
 
     def put(self, event: SignalEvent) -> None:
-        """Queue an event."""
         if len(self._waiting) == WAITING_MAX:
             _logger.warning("%s is too slow; the oldest event was dropped.", self._destination.name)
         self._waiting.append(event)
         self._arrived.set()
 
     async def run(self) -> None:
-        """Deliver queued events until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -73,7 +68,6 @@ class EventQueue:
                 await self._deliver_event(self._waiting.popleft())
 
     async def close(self) -> None:
-        """Close the destination."""
         await self._destination.close()
 
     async def _deliver_event(self, event: SignalEvent) -> None:
@@ -130,7 +124,6 @@ class EventTopic:
         raise LogUnavailable(f"topic {self._topic} refused a record with {kafka_error(code)}")
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._cluster.close()
 
     async def _find_partitions(self) -> int:

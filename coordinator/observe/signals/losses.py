@@ -70,7 +70,6 @@ class LossCounter:
         self._lost: dict[str, tuple[int, int]] = {}
 
     def record_skip(self, key: SharePartitionKey, records: int, skipped_to: int) -> None:
-        """Record that a start offset passed incomplete records."""
         self._skips.append((key, records, skipped_to))
 
     def record_jump(self, key: SharePartitionKey, from_offset: int, end_offset: int) -> None:

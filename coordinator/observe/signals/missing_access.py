@@ -34,7 +34,6 @@ class MissingAccess:
         self._topics = _log_if_changed(self._topics, sentence)
 
     def set_groups(self, denied: Collection[str]) -> None:
-        """Set the groups that may not be described."""
         sentence = ""
         if denied:
             sentence = (

@@ -82,10 +82,6 @@ class _MaxLag(NamedTuple):
     start_offset: int
 
 
-def _problem_ended_message(group: str, problem: Problem) -> str:
-    return f"group {group} no longer has the problem {problem.label}"
-
-
 class SignalMonitor:
     """Reads a `StateView` every `PASS_INTERVAL_S` seconds; `groups` has the result of the last pass."""
 
@@ -132,11 +128,9 @@ class SignalMonitor:
         self._hidden_topics: set[bytes] = set()
 
     def current_groups(self) -> Collection[GroupSignals]:
-        """Return the signals of all groups as of the last pass."""
         return self.groups.values()
 
     async def run(self) -> None:
-        """Compute the signals periodically until cancelled."""
         while True:
             try:
                 await self.compute_signals()
@@ -224,7 +218,6 @@ class SignalMonitor:
         moved: dict[SharePartitionKey, _StartOffsetHistory],
         now_s: float,
     ) -> None:
-        """Update the signals of the groups that have share-partitions in this slice of the state."""
         ends = await self._request_end_offsets([(key.topic_id, key.partition) for key, _ in part])
         if ends is not None:
             self._hidden_topics |= {key.topic_id for key, _ in part} - {topic_id for topic_id, _ in ends}
@@ -331,7 +324,6 @@ class SignalMonitor:
             groups[group].oldest_record_age_s = age_s
 
     async def _add_stuck_topics(self, groups: dict[str, GroupSignals]) -> None:
-        """Set `stuck_at` of the groups with a share-partition whose start offset does not move."""
         stuck, self._stuck = self._stuck, {}
         waited_s = self._limits.stuck_s
         await self._names.request_unknown(
@@ -369,15 +361,8 @@ class SignalMonitor:
             if before is after:
                 continue
             if before is not Problem.NONE:
-                self._emit_event(
-                    SignalEvent(
-                        now_ms,
-                        group,
-                        before.label,
-                        began=False,
-                        message=_problem_ended_message(group, before),
-                    )
-                )
+                message = f"group {group} no longer has the problem {before.label}"
+                self._emit_event(SignalEvent(now_ms, group, before.label, began=False, message=message))
             if after is not Problem.NONE:
                 message = groups[group].message
                 self._emit_event(SignalEvent(now_ms, group, after.label, began=True, message=message))

@@ -57,11 +57,9 @@ class TopicNameCache:
 
     @property
     def known_ids(self) -> AbstractSet[bytes]:
-        """The topic ids whose names are known."""
         return self._names.keys()
 
     def name_or_id(self, topic_id: bytes) -> str:
-        """Return the name of a topic, or its id as text."""
         return self._names.get(topic_id) or topic_id_text(topic_id)
 
     async def request_unknown(self, topic_ids: AbstractSet[bytes]) -> bool:

@@ -9,13 +9,3 @@ from coordinator.operate.admin.cluster_info import ClusterInfoCache, make_user_t
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.http_server import HttpServer, HttpService
 from coordinator.operate.admin.owner_directory import OwnerDirectory
-
-__all__ = [
-    "ClusterInfoCache",
-    "CoordinatorView",
-    "HttpServer",
-    "HttpService",
-    "OwnerDirectory",
-    "create_app",
-    "make_user_topics",
-]

@@ -92,7 +92,6 @@ class AccessControl:
         return True
 
     def is_public(self, path: str) -> bool:
-        """Return whether a path needs no authentication."""
         return (
             path in PROBES
             or path in _PUBLIC_PATHS
@@ -138,7 +137,6 @@ class AccessControl:
         )
 
     def authorize_write(self, principal: HttpPrincipal) -> None:
-        """Raise AccessDenied if the client may not write."""
         if principal.who != ANONYMOUS and not (self._writes and principal.may_write):
             self.audit_refusal(principal.address, "no right to write", principal.who)
         if not self._writes:
@@ -188,7 +186,6 @@ class AccessControl:
 
     @staticmethod
     def audit_refusal(address: str, why: str, who: str = "-") -> None:
-        """Write a refusal to the audit log."""
         audit.warning("refused", extra={"who": escape_unprintable(who), "address": address, "why": why})
 
 

@@ -28,7 +28,6 @@ class WriteRequest(BaseModel):
 
 
 def authorize_write(request: Request) -> None:
-    """Raise AccessDenied unless the client may write."""
     getattr(request.state, AUTHORIZE_WRITE)()
 
 
@@ -60,9 +59,6 @@ async def run_audited(
     except BaseException as error:
         audit.error("write request failed", extra={**audit_fields, "outcome": repr(error)})
         raise
-    audit.info("write request executed", extra={**audit_fields, "outcome": _describe_outcome(done)})
+    outcome = str(getattr(done, "outcome", "done"))
+    audit.info("write request executed", extra={**audit_fields, "outcome": outcome})
     return done
-
-
-def _describe_outcome(done: BaseModel) -> str:
-    return str(getattr(done, "outcome", "done"))

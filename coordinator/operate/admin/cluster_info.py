@@ -80,7 +80,6 @@ class ClusterInfoCache:
             return None
 
     async def close(self) -> None:
-        """Close the connections to the cluster."""
         if self._topics is not None:
             await self._topics.close()
 

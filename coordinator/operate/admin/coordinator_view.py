@@ -38,7 +38,6 @@ class CoordinatorView(NamedTuple):
 
     @property
     def group_signals(self) -> Mapping[str, GroupSignals]:
-        """The signals of all groups as of the last pass."""
         return {} if self.signals is None else self.signals.groups
 
     @property

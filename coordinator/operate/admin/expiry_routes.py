@@ -101,7 +101,6 @@ class ExpiryRound(BaseModel):
 
 
 def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the routes of expiry."""
     routes = APIRouter(tags=["expiry"], **options)
 
     @routes.get("/api/v1/expiry")
@@ -166,7 +165,6 @@ def _preview_round(forecast: ExpiryForecast) -> ExpiryRound:
 
 
 async def _run_round(expiry: Expiry) -> ExpiryRound:
-    """Run a round. Raises HTTPException if the cluster does not respond or the round takes too long."""
     task = asyncio.ensure_future(expiry.run_round())
     # Retrieve the exception even if the request timed out, so that asyncio does not log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -39,7 +39,6 @@ class HandOverResponse(BaseModel):
 
 
 def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the route of hand-overs."""
     routes = APIRouter(tags=["writes"], **options)
 
     @routes.post("/api/v1/hand-overs")
@@ -73,7 +72,6 @@ def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
 
 
 def _check_shard_is_loaded(view: CoordinatorView, shard: int) -> None:
-    """Raise HTTPException if a shard does not exist or is not loaded here."""
     views = view.runtime.shard_views()
     if shard >= len(views):
         raise HTTPException(404, f"there is no shard {shard}; shards are numbered from 0 to {len(views) - 1}")

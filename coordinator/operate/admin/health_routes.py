@@ -49,7 +49,6 @@ def make_summary(view: CoordinatorView) -> Summary:
 
 
 def probe_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the routes of the probes."""
     runtime = view.runtime
     routes = APIRouter(tags=["health"], **options)
     started = False
@@ -80,7 +79,6 @@ def probe_routes(view: CoordinatorView, **options: Any) -> APIRouter:
 
 
 def health_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the routes of the summary and of the metrics."""
     runtime, metrics, config = view.runtime, view.metrics, view.config
     routes = APIRouter(tags=["health"], **options)
 

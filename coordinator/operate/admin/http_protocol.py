@@ -55,7 +55,6 @@ class Connection(HttpToolsProtocol):
         self.trust: CertificateTrust | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timeout of the first request's headers."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
@@ -138,7 +137,6 @@ class Connection(HttpToolsProtocol):
         self._start_deadline("response", _RESPONSE_WITHIN_S, self.transport.abort)
 
     def on_message_complete(self) -> None:
-        """Stop the timer of the request body."""
         self._cancel_deadline("body")
         super().on_message_complete()
 

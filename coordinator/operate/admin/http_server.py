@@ -49,12 +49,10 @@ class HttpService:
 
     @property
     def port(self) -> int:
-        """The bound port, after the start."""
         return self._server.port
 
     @property
     def url(self) -> str:
-        """The URL of the server, after the start."""
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://{self._view.config.http._replace(port=self.port)}"
 
@@ -157,7 +155,6 @@ class HttpServer:
         await self._server.up.wait()
 
     def _open_connections(self) -> list[Connection]:
-        """Return all connections except those that are closing."""
         connections = cast(set[Connection], self._server.server_state.connections)
         return [each for each in connections if not each.transport.is_closing()]
 
@@ -167,7 +164,6 @@ class HttpServer:
         )
 
     def close_untrusted_connections(self, now_ms: int) -> None:
-        """Abort connections whose certificate is no longer valid."""
         for connection in list(self._server.server_state.connections):
             trust = cast(Connection, connection).trust
             if trust is not None and not trust.is_valid(now_ms):

@@ -208,7 +208,6 @@ async def _sort_value(state: ShareState, order: SharePartitionOrder, yield_timer
 
 
 async def sum_batches(state: ShareState, yield_timer: YieldTimer) -> DeliverySums:
-    """Sum the offset ranges of a share-partition."""
     sums = DeliverySums(state)
     for some in unpack_slices(state.batches):
         sums.add(some)

@@ -37,7 +37,6 @@ class LoginThrottle:
         return (address, digest) in self._known_good
 
     def record_failure(self, address: str) -> None:
-        """Count a failed login."""
         now_s = self._now_s()
         self._expiry_s[address] = max(now_s, self._expiry_s.get(address, 0.0)) + FAILED_LOGIN_EXPIRY_S
         self._expiry_s.move_to_end(address)

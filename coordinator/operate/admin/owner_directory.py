@@ -40,7 +40,6 @@ class OwnerDirectory:
 
 
 def make_owner(replica: Replica) -> Owner:
-    """Convert a replica to an owner."""
     return Owner(wire=replica.wire, page=_page_url(replica), broker_id=replica.broker_id)
 
 

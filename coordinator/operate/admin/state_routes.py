@@ -70,7 +70,6 @@ class OwnedElsewhereError(HTTPException):
 
 
 def state_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the routes that return state."""
     routes = APIRouter(tags=["state"], **options)
     turns = ListingLimiter()
     _add_shard_and_group_routes(routes, view, turns)
@@ -203,7 +202,6 @@ def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
 async def _make_detail_response(
     view: CoordinatorView, key: SharePartitionKey, limit: int, offset: int, from_offset: int | None
 ) -> Response:
-    """Return a share-partition, a page of its offset ranges, and the ranges from an offset on."""
     require_loaded(view, key)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
@@ -254,7 +252,6 @@ _WAITING_MAX = 4
 
 
 def history_routes(view: CoordinatorView, **options: Any) -> APIRouter:
-    """Create the route of delivery histories."""
     routes = APIRouter(tags=["state"], **options)
     limiter = ListingLimiter(_WAITING_MAX)
 

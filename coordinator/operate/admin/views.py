@@ -43,7 +43,6 @@ def last_offset(packed: bytes) -> int | None:
 
 
 def make_offset_range(batch: StateBatch) -> OffsetRange:
-    """Convert a state batch to an offset range."""
     return OffsetRange(
         first_offset=batch.first_offset,
         last_offset=batch.last_offset,
@@ -67,7 +66,6 @@ class DeliverySums:
         self._incomplete: IncompleteRecord | None = None
 
     def add(self, batches: list[StateBatch]) -> None:
-        """Add the next state batches."""
         for batch in batches:
             self.records_by_state[delivery_state_name(batch.delivery_state)] += _record_count(batch)
             if self._incomplete is None:
@@ -127,7 +125,6 @@ class GroupTotals:
         self.last_write_ms = 0
 
     def add(self, key: SharePartitionKey, state: ShareState) -> None:
-        """Add one share-partition of the group."""
         self.topic_ids.add(key.topic_id)
         self.share_partitions += 1
         self.state_batches += state.batch_count

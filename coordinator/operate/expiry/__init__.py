@@ -8,16 +8,3 @@ from coordinator.operate.expiry.expiry import Expiry, ExpiryForecast, ExpiryRoun
 from coordinator.operate.expiry.observer import ObservationStore
 from coordinator.operate.expiry.remover import RemovalResult
 from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason, ExpiryRules, ExpiryStatus
-
-__all__ = [
-    "AbandonedState",
-    "AbandonmentReason",
-    "Expiry",
-    "ExpiryForecast",
-    "ExpiryRoundResult",
-    "ExpiryRules",
-    "ExpiryStatus",
-    "ObservationStore",
-    "RemovalResult",
-    "make_expiry",
-]

@@ -122,7 +122,6 @@ class Expiry:
             self._task = asyncio.create_task(self._run_rounds(), name="expiry")
 
     async def stop(self) -> None:
-        """Stop the rounds and close the connections."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -51,11 +51,9 @@ class ObservationStore:
         self._failed = False
 
     async def load(self) -> StoredObservations | None:
-        """Return the stored observations, or None."""
         return await asyncio.to_thread(self._load_observations)
 
     async def save(self, memory: StoredObservations) -> None:
-        """Replace the stored observations."""
         data = msgspec.json.encode(memory)
         await asyncio.to_thread(self._save_observations, data)
 
@@ -194,7 +192,6 @@ class GroupObserver:
             return set(self._observations)
 
     def _owns_partition_zero(self, group_id: str, topic_id: bytes) -> bool:
-        """Return whether this coordinator owns the shard of the topic's partition 0."""
         first = SharePartitionKey(group_id, topic_id, 0)
         return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
 

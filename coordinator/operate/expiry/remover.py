@@ -1,16 +1,15 @@
 """Delete abandoned state through Kafka's group coordinator, or locally if Kafka lacks the group or topic."""
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coordinator.cluster.kafka.share_group_types import GroupDescription, GroupOffset
 from coordinator.errors import LogError
 from coordinator.operate.expiry.observer import GroupAdmin
 from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason
-from coordinator.serve.runtime import Operation, Runtime, ShardStatus
+from coordinator.serve.runtime import AwaitableOperation, Runtime, ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, ShareState
 from protocol.errors import ErrorCode, kafka_error
 from protocol.routing import state_partition
@@ -43,34 +42,6 @@ class RemovalResult(NamedTuple):
     refused: str = ""
     failed: bool = False
     unanswered: bool = False
-
-
-class _ConditionalDeletion(Operation):
-    """An operation that deletes the state of a share-partition if it equals `seen`.
-
-    The future `refused` gets the reason if the state was not deleted, else "".
-    """
-
-    __slots__ = ("refused",)
-
-    def __init__(self, key: SharePartitionKey, seen: ShareState, now_s: float) -> None:
-        def decide_deletion(
-            shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: RequestContext
-        ) -> CoordinatorResult:
-            if shard.state(key) != seen:
-                return CoordinatorResult((), _USED)
-            return CoordinatorResult([StateRecord(key, None)], "")
-
-        super().__init__(decide_deletion, key, (), writes=True, origin=None, received_s=now_s)
-        self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    def answer(self, result: Any) -> None:
-        if not self.refused.done():
-            self.refused.set_result(result)
-
-    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        if not self.refused.done():
-            self.refused.set_result(error_message or error_code.name)
 
 
 class StateRemover:
@@ -182,7 +153,6 @@ class StateRemover:
                 self._emptied_groups.add(group)
 
     def _is_still_owned(self, each: AbandonedState) -> bool:
-        """Return whether this coordinator still owns a shard of the item."""
         shards = self._runtime.state_partitions
         keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
         return self._has_fresh_lease() and any(
@@ -192,7 +162,6 @@ class StateRemover:
     # Local deletion.
 
     async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
-        """Delete the state of topics and groups that are still missing in Kafka."""
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0
         for each in due:
@@ -234,12 +203,17 @@ class StateRemover:
     async def _delete_unchanged(
         self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
     ) -> RemovalResult:
-        """Delete the states that have not changed."""
-        now_s = asyncio.get_running_loop().time()
-        deletions = [_ConditionalDeletion(key, state, now_s) for key, state in states.items()]
+        def decide(
+            shard: Shard, key: SharePartitionKey, unit: object, context: RequestContext
+        ) -> CoordinatorResult:
+            if shard.state(key) != states[key]:
+                return CoordinatorResult((), _USED)
+            return CoordinatorResult([StateRecord(key, None)], "")
+
+        deletions = [AwaitableOperation(decide, key) for key in states]
         for deletion in deletions:
             self._runtime.submit(deletion)
-        refusals = await asyncio.gather(*(deletion.refused for deletion in deletions))
+        refusals = [answer or why for answer, why in [await deletion.outcome for deletion in deletions]]
         why = sorted(set(filter(None, refusals)))
         return RemovalResult(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
 

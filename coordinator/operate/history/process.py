@@ -108,7 +108,6 @@ class HistoryProcess:
                 self._worker_lock.release()
 
     def _end_worker(self) -> int:
-        """End the worker, if there is one; return its exit code."""
         worker, self._worker = self._worker, None
         return 0 if worker is None else worker.terminate()
 

@@ -16,19 +16,3 @@ from coordinator.operate.migration.locations import (
 )
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.plan import MigrationAction, MigrationPlan
-
-__all__ = [
-    "ComparableState",
-    "FoldedLog",
-    "MigrationAction",
-    "MigrationLocation",
-    "MigrationOptions",
-    "MigrationPlan",
-    "MigrationRefused",
-    "MigrationReport",
-    "make_source",
-    "make_target",
-    "migrate_states",
-    "parse_source",
-    "parse_target",
-]

@@ -103,7 +103,6 @@ class CoordinatorTarget(MigrationTarget):
         raise MigrationRefused(f"the target cannot be reached: {why}")
 
     def storable_state(self, state: ShareState) -> ComparableState:
-        """Return the state as the target can store it."""
         held = ComparableState.from_state(state)._replace(leader_epoch=state.leader_epoch_max)
         if self._server.stores_complete_count:
             return held

@@ -62,7 +62,6 @@ class FoldedLog(NamedTuple):
 
     @property
     def state_partitions(self) -> int:
-        """The number of state partitions."""
         return len(self.ends)
 
     @property
@@ -71,7 +70,6 @@ class FoldedLog(NamedTuple):
         return [key for key, state in self.states.items() if state.unreadable is not None]
 
     def comparable_states(self) -> dict[SharePartitionKey, ComparableState]:
-        """Return the comparable states."""
         return {key: ComparableState.from_state(state) for key, state in self.states.items()}
 
 
@@ -97,7 +95,6 @@ class LogFold:
             self._shards[state_partition].replay(decoded, record.offset, record.timestamp_ms)
 
     def make_folded_log(self, ends: tuple[int, ...], owners: Mapping[int, str]) -> FoldedLog:
-        """Return the folded log."""
         states: dict[SharePartitionKey, ShareState] = {}
         misplaced: list[SharePartitionKey] = []
         for shard in self._shards:

@@ -105,7 +105,6 @@ def _parse_location(flag: str, text: str) -> MigrationLocation:
 
 
 def make_source(place: MigrationLocation, config: Config) -> LogReader:
-    """Return the reader of the source at a location."""
     if place.kind is LocationKind.JOURNAL:
         return JournalReader(Path(place.where))
     return _make_topic_reader(place.where, config)

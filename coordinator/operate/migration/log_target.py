@@ -69,7 +69,6 @@ class LogTarget(MigrationTarget):
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
     ) -> LookupResult:
-        """Return the folded states of the log."""
         folded = await self._reader.fold(progress)
         if folded is None:
             return LookupResult({})
@@ -166,7 +165,6 @@ def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records
 
 
 async def _append_and_wait(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
-    """Append records and wait until they are durable. Raises LogError."""
     durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_appended(base_offset: int, error: LogError | None) -> None:

@@ -123,7 +123,6 @@ def _describe_folded_log(folded: FoldedLog) -> list[str]:
 
 
 def _check_options(plan: MigrationPlan, lookup: LookupResult, options: MigrationOptions) -> None:
-    """Raise MigrationRefused if the plan needs an option that is not set."""
     if plan.is_done:
         return
     if lookup.owners and not options.take_over:

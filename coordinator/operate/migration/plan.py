@@ -36,11 +36,9 @@ class MigrationPlan(NamedTuple):
     steps: Mapping[SharePartitionKey, MigrationAction]
 
     def keys_with_action(self, *wanted: MigrationAction) -> list[SharePartitionKey]:
-        """Return the share-partitions with one of these actions."""
         return [key for key, step in self.steps.items() if step in wanted]
 
     def count_actions(self) -> dict[MigrationAction, int]:
-        """Return the number of share-partitions for each action."""
         counted = Counter(self.steps.values())
         return {step: counted[step] for step in MigrationAction}
 

@@ -34,7 +34,6 @@ class LogReader:
         raise NotImplementedError
 
     async def end_offsets(self) -> tuple[int, ...]:
-        """Return the end offset of each state partition."""
         raise NotImplementedError
 
     async def check_unlocked(self) -> None:
@@ -88,7 +87,6 @@ class TopicReader(LogReader):
             return None if opened is None else await self._fold_topic(*opened, progress)
 
     async def end_offsets(self) -> tuple[int, ...]:
-        """Return the high watermarks."""
         async with self._open_topic() as opened:
             if opened is None:
                 raise LogUnavailable(f"topic {self.topic} is gone")
@@ -194,7 +192,6 @@ class JournalReader(LogReader):
         return await asyncio.to_thread(self._fold_journal, progress)
 
     async def end_offsets(self) -> tuple[int, ...]:
-        """Return the end offsets."""
         return tuple((await asyncio.to_thread(verify_journal, self.folder)).end_offsets)
 
     async def check_unlocked(self) -> None:

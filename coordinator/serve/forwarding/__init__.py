@@ -8,13 +8,3 @@ from coordinator.serve.forwarding.limits import ForwardingLimits
 from coordinator.serve.forwarding.mode import KAFKA_STATE_TOPIC, ForwardingMode
 from coordinator.serve.forwarding.operation import ClientRequest, ForwardableOperation
 from coordinator.serve.forwarding.peer_connections import FORWARDED_CLIENT_ID
-
-__all__ = [
-    "FORWARDED_CLIENT_ID",
-    "KAFKA_STATE_TOPIC",
-    "ClientRequest",
-    "ForwardableOperation",
-    "Forwarder",
-    "ForwardingLimits",
-    "ForwardingMode",
-]

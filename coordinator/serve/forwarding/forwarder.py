@@ -135,12 +135,10 @@ class Forwarder:
 
     @property
     def held_operations(self) -> int:
-        """The number of held operations."""
         return len(self._held)
 
     @property
     def requests_in_flight(self) -> int:
-        """The number of requests in flight to other coordinators."""
         return sum(peer.in_flight for peer in self._peers.values())
 
     # For the service.

@@ -51,7 +51,6 @@ class ForwardingMode:
             self._check_task = asyncio.create_task(self._check_periodically(), name="forwarding mode")
 
     async def stop(self) -> None:
-        """Stop the check and close the forwarder."""
         if self._check_task is not None:
             self._check_task.cancel()
             await asyncio.gather(self._check_task, return_exceptions=True)

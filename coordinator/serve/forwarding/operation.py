@@ -15,7 +15,6 @@ class ClientRequest(Protocol):
 
     def on_not_coordinator(self, operation: "ForwardableOperation", message: str) -> None:
         """Route an operation again, because this coordinator does not own its shard, or did not own it."""
-        ...
 
 
 class ForwardableOperation(Operation):
@@ -45,7 +44,6 @@ def refuse_operations(operations: Iterable[ForwardableOperation], reason: ErrorR
 
 
 def is_abandoned(operation: ForwardableOperation) -> bool:
-    """Return whether the client has disconnected."""
     return operation.origin is not None and operation.origin.disconnected
 
 

@@ -50,7 +50,6 @@ class PeerConnections:
         return True
 
     def release(self, request_bytes: int) -> None:
-        """Release the capacity of a request."""
         self.in_flight -= 1
         self._bytes -= request_bytes
 
@@ -83,5 +82,4 @@ class PeerConnections:
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, message) from None
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._nodes.close()

@@ -12,5 +12,3 @@ coordinator's server modules. `serve_relay` runs it.
 """
 
 from coordinator.serve.relay.process import serve_relay
-
-__all__ = ["serve_relay"]

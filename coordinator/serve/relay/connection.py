@@ -98,7 +98,6 @@ class Connection:
         return self._trust is None or self._trust.is_valid(now_ms)
 
     def abort(self) -> None:
-        """End the connection at once."""
         self.is_aborted = True
         if self._task is not None:
             self._task.cancel()

@@ -115,7 +115,6 @@ class _SocketForwarding:
         return False
 
     def _forward_or_fail(self, data: Bytes) -> None:
-        """Forward data; any error ends the forwarding."""
         try:
             self._forward_data(data)
         except Exception as error:

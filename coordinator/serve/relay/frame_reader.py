@@ -88,7 +88,6 @@ class FrameReader:
         return frame
 
     def take_buffered(self) -> bytes:
-        """Remove all buffered bytes and return them."""
         rest, self._buffer = bytes(self._buffer), bytearray()
         return rest
 
@@ -97,7 +96,6 @@ class FrameReader:
         self._buffer[:0] = data
 
     async def _fill_buffer(self, count: int) -> None:
-        """Receive until the buffer has at least `count` bytes."""
         while len(self._buffer) < count:
             data = await self.stream.receive(max(count - len(self._buffer), _AHEAD_BYTES))
             if not data:

@@ -52,7 +52,6 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The listening port."""
         assert self._server is not None, "not started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port

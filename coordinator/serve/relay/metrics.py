@@ -46,7 +46,6 @@ class RelayMetrics:
     reauthentications: int = 0
 
     def exposition(self) -> str:
-        """Return all metrics in Prometheus text format 0.0.4."""
         lines = []
         for attribute, name, label, meaning in _FAMILIES:
             kind = "counter" if name.endswith("_total") else "gauge"

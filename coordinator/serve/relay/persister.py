@@ -33,7 +33,6 @@ class PeerSession(NamedTuple):
 
     @classmethod
     def from_exchange(cls, exchange: RelayedExchange, now_s: float) -> "PeerSession":
-        """Return the session of a completed SASL exchange."""
         lifetime_ms = exchange.session_lifetime_ms
         return cls(exchange.mechanism, exchange.user, now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None)
 
@@ -158,7 +157,6 @@ class PersisterLink:
         self._no_response_pending.clear()
 
     def _count_responses(self, data: Bytes) -> int:
-        """Forward everything, and count the responses that end in `data`."""
         at, end = 0, len(data)
         while at < end:
             if self._response_left == 0:

@@ -47,7 +47,6 @@ class PlainStream:
         await self._loop.sock_sendall(self.socket, data)
 
     async def finish(self) -> None:
-        """Flush the sent bytes and close."""
         # The kernel delivers what was sent before the close.
         self.socket.close()
 
@@ -198,6 +197,5 @@ class UpstreamServer(NamedTuple):
     server_name: str = ""
 
     async def connect(self, timeout_s: float) -> Stream:
-        """Connect. Raises OSError."""
         context = self.tls.context() if self.tls is not None else None
         return await connect_stream(self.address, context, self.server_name or self.address.host, timeout_s)

@@ -8,17 +8,15 @@ ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pr
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.operations import AwaitableOperation
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits
-from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _logger = logging.getLogger(__name__)
@@ -27,30 +25,6 @@ _MakeRecords = Callable[[Shard, int], list[StateRecord]]
 
 # A job affects many share-partitions, so its operation has no key.
 _NO_KEY = SharePartitionKey("", bytes(16), -1)
-
-
-class _MaintenanceOperation(Operation):
-    """Writes snapshots for a periodic job. `written` is a future: the number of stored records, or None."""
-
-    __slots__ = ("written",)
-
-    def __init__(self, make_records: _MakeRecords, now_s: float) -> None:
-        def decide(
-            shard: Shard, key: SharePartitionKey, unit: Sequence[Any], context: RequestContext
-        ) -> CoordinatorResult:
-            records = make_records(shard, context.now_ms)
-            return CoordinatorResult(records, len(records))
-
-        super().__init__(decide, _NO_KEY, (), writes=True, origin=None, received_s=now_s)
-        self.written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-
-    def answer(self, result: Any) -> None:
-        if not self.written.done():
-            self.written.set_result(result)
-
-    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        if not self.written.done():
-            self.written.set_result(None)
 
 
 class MaintenanceJobs:
@@ -77,7 +51,6 @@ class MaintenanceJobs:
         self._prune_interval_ms = prune_interval_ms
 
     async def run(self) -> None:
-        """Run all jobs until cancelled, each at its interval."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._run_periodically(self._cold_interval_ms / 1000, self.snapshot_cold))
             tasks.create_task(self._run_periodically(self._prune_interval_ms / 1000, self.prune))
@@ -104,7 +77,6 @@ class MaintenanceJobs:
             )
 
     async def prune(self) -> None:
-        """Prune records that are no longer needed."""
         for runner in self._active_runners():
             self._prune_log(runner)
 
@@ -148,9 +120,15 @@ class MaintenanceJobs:
         return [runner for runner in self._runners if runner.status is ShardStatus.ACTIVE]
 
     async def _run_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
-        """Repeat a job on a shard until it creates no record or is refused."""
+        def decide(
+            shard: Shard, _: SharePartitionKey, unit: object, context: RequestContext
+        ) -> CoordinatorResult:
+            records = make_records(shard, context.now_ms)
+            return CoordinatorResult(records, len(records))
+
         while True:
-            job = _MaintenanceOperation(make_records, asyncio.get_running_loop().time())
+            job = AwaitableOperation(decide, _NO_KEY)
             runner.submit(job)
-            if not await job.written:
+            records, _ = await job.outcome
+            if not records:
                 return

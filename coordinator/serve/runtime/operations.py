@@ -29,7 +29,6 @@ class OperationOrigin(Protocol):
     @property
     def disconnected(self) -> bool:
         """Return whether the sender no longer waits for the response."""
-        ...
 
 
 class FastPathRequests(Protocol):
@@ -52,7 +51,6 @@ class FastPathRequests(Protocol):
 
         `frame` begins with the request header. `respond` is called once, with the response frame.
         """
-        ...
 
 
 class Operation(QueuedOperation):
@@ -96,8 +94,29 @@ class Operation(QueuedOperation):
         raise AssertionError("an operation must define how it is refused")
 
 
+class AwaitableOperation(Operation):
+    """A write of this process itself.
+
+    The future `outcome` gets the answer and "", or after a refusal None and the reason.
+    """
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, decide: Decide, key: SharePartitionKey) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(decide, key, (), writes=True, origin=None, received_s=loop.time())
+        self.outcome: asyncio.Future[tuple[Any, str]] = loop.create_future()
+
+    def answer(self, result: Any) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result((result, ""))
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result((None, error_message or error_code.name))
+
+
 def send_response(operation: Operation, result: Any) -> None:
-    """Send the response of an operation."""
     try:
         operation.answer(result)
     except Exception as failure:
@@ -105,7 +124,6 @@ def send_response(operation: Operation, result: Any) -> None:
 
 
 def refuse_operation(operation: Operation, error_code: ErrorCode, message: str) -> None:
-    """Answer an operation with an error."""
     try:
         operation.refuse(error_code, message)
     except Exception as failure:
@@ -113,7 +131,6 @@ def refuse_operation(operation: Operation, error_code: ErrorCode, message: str) 
 
 
 def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: str) -> None:
-    """Answer operations with an error."""
     for operation in operations:
         refuse_operation(operation, error_code, message)
 

@@ -17,7 +17,6 @@ class Replay(Protocol):
 
     def replay_batches(self, data: bytes, /) -> int:
         """Replay one or more record batches; return the number of valid records. Raises DecodeError."""
-        ...
 
 
 class GeneralReplay:

@@ -162,7 +162,6 @@ class Runtime:
 
     @property
     def resigning_shards(self) -> Collection[int]:
-        """The shards that are being released."""
         return self._resigning.keys()
 
     def owns(self, state_partition: int) -> bool:
@@ -258,7 +257,6 @@ class Runtime:
         self._health_sources.append(source)
 
     def health(self) -> list[str]:
-        """Return the reasons why this coordinator is not ready, one sentence each."""
         reasons = [reason for source in self._health_sources for reason in source()]
         if self._stopping:
             reasons.append("The coordinator is stopping.")
@@ -281,11 +279,9 @@ class Runtime:
         return reasons
 
     def appends_in_flight(self) -> int:
-        """Return the number of appends that the log has not completed."""
         return sum(runner.append_in_flight for runner in self._runners)
 
     def shard_views(self) -> list[ShardView]:
-        """Return a view of every shard. The cost does not depend on the size of the state."""
         return [
             ShardView(
                 state_partition=runner.state_partition,
@@ -321,5 +317,4 @@ class Runtime:
                     await asyncio.sleep(0)
 
     def share_partition(self, key: SharePartitionKey) -> ShareState | None:
-        """Return the state of one share-partition, or None."""
         return self._runners[state_partition(key, self.state_partitions)].shard.state(key)

@@ -123,7 +123,6 @@ class ShardRunner(ShardQueue):
         self.shard = Shard(self.state_partition, self._policy)
 
     async def wait_for_append(self) -> None:
-        """Wait until no append is in flight."""
         if self._records_in_flight is not None:
             self._append_finished = self._append_finished or asyncio.Event()
             await self._append_finished.wait()
@@ -172,5 +171,4 @@ class ShardRunner(ShardQueue):
 
     @property
     def next_log_offset(self) -> int:
-        """The log offset of the next record."""
         return self._next_log_offset

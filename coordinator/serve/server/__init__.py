@@ -6,13 +6,3 @@ from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener import Listener
 from coordinator.serve.server.listener_factory import make_listener, make_listener_security
 from coordinator.serve.server.listener_security import ListenerSecurityConfig
-
-__all__ = [
-    "Api",
-    "CoordinatorDirectory",
-    "Listener",
-    "ListenerSecurityConfig",
-    "ServerLimits",
-    "make_listener",
-    "make_listener_security",
-]

@@ -95,7 +95,6 @@ def decode_frame(frame: bytes) -> DecodedRequest:
 
 
 def error_response(decoded: DecodedRequest, error_code: ErrorCode, message: str) -> bytes:
-    """Return the response frame with an error code."""
     return decoded.answer(_error_result(decoded, int(error_code), message))
 
 

@@ -147,14 +147,7 @@ class CoordinatorDirectory:
         route = self._routes[state_partition(key, self._state_partitions)]
         if route is None:
             return self._error_result(text, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-        return Coordinator(
-            key=text,
-            node_id=route.node_id,
-            host=route.host,
-            port=route.port,
-            error_code=0,
-            error_message="",
-        )
+        return Coordinator(text, *route, error_code=0, error_message="")
 
     @staticmethod
     def _error_result(text: str, error_code: ErrorCode, message: str) -> Coordinator:

@@ -38,7 +38,6 @@ class LargeRequestOrigin(OperationOrigin, Protocol):
 
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because of an exception."""
-        ...
 
 
 class _QueuedRequest(NamedTuple):

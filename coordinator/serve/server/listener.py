@@ -78,7 +78,6 @@ class Listener:
             await asyncio.wait_for(self._all_answered.wait(), timeout_s)
 
     async def stop(self) -> None:
-        """Close every connection."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in self._watch_tasks:
@@ -100,7 +99,6 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        """Number of open connections."""
         return len(self._connections)
 
     @property
@@ -213,7 +211,6 @@ class Listener:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """Remove a closed connection."""
         self._connections.pop(connection, None)
         self.request_memory.waiting.discard(connection)
         self._freed_memory.record_closed_connection()

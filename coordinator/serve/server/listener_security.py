@@ -32,7 +32,6 @@ class ReloadableSource(Protocol):
 
     async def watch(self, interval_s: float) -> None:
         """Check periodically for changes until cancelled."""
-        ...
 
 
 class ListenerSecurityConfig(NamedTuple):
@@ -59,11 +58,9 @@ class FrameHandler(Protocol):
     @property
     def is_authorized(self) -> bool:
         """Whether its clients may use the RPCs; other clients get smaller frame and element limits."""
-        ...
 
     def handle(self, frame: bytes, origin: Any, respond: Respond) -> None:
         """Handle a frame, as `Api.handle` does."""
-        ...
 
 
 class UnauthorizedHandler:
@@ -100,7 +97,6 @@ class ListenerSecurity:
         self._unauthorized = UnauthorizedHandler(api, metrics)
 
     def choose_handler(self, principal: str, peer: str) -> FrameHandler:
-        """Return the handler for an authenticated principal."""
         allowed = self.security.allowed
         if allowed is None or allowed.allows_principal(principal):
             return self.api

@@ -274,7 +274,6 @@ class _MechanismChangeRefusal:
         )
 
     async def process_token(self, token: bytes) -> SaslStep:
-        """Raise AuthenticationFailed."""
         raise AuthenticationFailed(self._message)
 
 

@@ -105,7 +105,6 @@ class SimBrokers:
     # Faults.
 
     def reaches(self, name: str, node: int) -> bool:
-        """Return whether a process can reach a node."""
         return node not in self.down and (name, node) not in self.blocked
 
     def append_delay_left_s(self, name: str) -> float:
@@ -144,7 +143,6 @@ class SimBrokers:
             self._elect_missing_leaders()
 
     def elect_another_leader(self, number: int) -> None:
-        """Elect another leader of a partition."""
         self._elect_leader(number, self.partitions[number].leader)
 
     def set_leader(self, number: int, node: int) -> None:
@@ -191,7 +189,6 @@ class SimBrokers:
             partition.lose_producer_state()
 
     def topic_metadata(self, node: int) -> TopicMetadata:
-        """Return the topic in the metadata of a node."""
         partitions = list(self._metadata[node].values())
         topic_id = self._topic_ids.get(node, self.topic_id)
         return TopicMetadata(ErrorCode.NONE, self.topic, topic_id, partitions)
@@ -321,7 +318,6 @@ class SimBrokers:
         return ListedOffset(ErrorCode.NONE, partition.high_watermark)
 
     def list_start_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return start offsets."""
         return {
             number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)
             if self._is_leader(node, number) or self._is_replaced_leader(node, number)

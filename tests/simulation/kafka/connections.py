@@ -107,7 +107,6 @@ class BrokerNetwork:
             connection.fail(self.brokers.rng.expovariate(20))
 
     def remove(self, connection: "BrokerConnection") -> None:
-        """Remove a closed connection."""
         self._connections.pop(connection, None)
 
 
@@ -179,7 +178,6 @@ class BrokerConnection(asyncio.Transport):
         self._call_at(self._at_broker_s, self._network.world, self._receive_request, sender, data)
 
     def is_closing(self) -> bool:
-        """Return whether the connection is closed or lost."""
         return self._closed
 
     def get_protocol(self) -> asyncio.BaseProtocol:

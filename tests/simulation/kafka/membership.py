@@ -218,7 +218,6 @@ class Membership:
         return ErrorCode.NONE
 
     def move_group_to(self, node: int) -> None:
-        """Move the group to a broker."""
         if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
             self.group.move_to_broker(node)
 
@@ -244,7 +243,6 @@ class Membership:
         return members, self.group.generation
 
     def _current_assignment(self) -> Assignment | None:
-        """Return the assignment that all members have received."""
         members, generation = self._newest_members()
         assignments = [member.assignment for member in members]
         if assignments != self._read and all(assignments):

@@ -216,7 +216,6 @@ async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
 
 
 def list_faults(plan: KafkaNemesis) -> Sequence[FaultKind]:
-    """Return the kinds of faults."""
     return (
         (plan.crash_s, crash_coordinator),
         (plan.stop_s, stop_coordinator),

@@ -155,7 +155,6 @@ class SimPartition(PartitionLog):
         return lost
 
     def lose_producer_state(self) -> None:
-        """Lose the state of all producers."""
         self.producers.clear()
         self.forgotten += 1
 

@@ -59,7 +59,6 @@ def read_records(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[R
 
 
 def accepted_records(records: list[RawRecord]) -> list[RawRecord]:
-    """Return the accepted records, including accepted claims."""
     kept = []
     highest: int | None = None
     for written in records:

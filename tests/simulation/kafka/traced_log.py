@@ -55,7 +55,6 @@ class TracedLog(KafkaLog):
     clock_rate: float
 
     async def acquire_ownership(self, state_partition: int, *args: Any) -> int:
-        """Claim a state partition."""
         owner_epoch = await super().acquire_ownership(state_partition, *args)
         ownership = self._ownerships.get(state_partition)
         assert ownership is not None
@@ -81,7 +80,6 @@ class TracedLog(KafkaLog):
                 self._add_event_now(state_partition, LeaseTrace.verified, ownership.next_offset)
 
     async def release(self, state_partition: int) -> None:
-        """Release a state partition."""
         self._add_event_now(state_partition, LeaseTrace.resigned)
         await super().release(state_partition)
 
@@ -93,7 +91,6 @@ class TracedLog(KafkaLog):
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Append records, or a renewal."""
         sent_s, kind = self.traces.now_s, WRITE if records else RENEWAL
         wait = self._add_event(state_partition, LeaseTrace.wait_left, sent_s, self.name)
 

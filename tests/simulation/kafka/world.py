@@ -96,7 +96,6 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         self.membership.disconnect_broker(node)
 
     def reconnect_broker(self, node: int) -> None:
-        """Reconnect a broker."""
         self.brokers.reconnect_broker(node)
         self.membership.reconnect_broker(node)
 
@@ -150,7 +149,6 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         return [process for process in self.alive() if number in process.runtime.owned_shards()]
 
     async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
-        """Return the states in the logs."""
         states: dict[SharePartitionKey, ShareState] = {}
         for number, partition in enumerate(self.brokers.partitions):
             states |= read_states(partition, number)

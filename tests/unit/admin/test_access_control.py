@@ -21,7 +21,6 @@ AUDIT = "coordinator.audit"
 
 @pytest.fixture
 def token_file(tmp_path: Path) -> str:
-    """A token file with one token for each scope."""
     return str(write_token_file(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
 
 

@@ -21,7 +21,6 @@ OBSERVE_PAGE = Path(__file__).parents[3] / "docs" / "observe.md"
 
 
 def make_monitor(*groups: GroupSignals) -> SignalMonitor:
-    """Return a monitor that has computed these signals."""
     monitor = SignalMonitor(None, topics=None, members=None, now_ms=lambda: 0)  # type: ignore[arg-type]
     monitor.groups = {each.group: each for each in groups}
     return monitor

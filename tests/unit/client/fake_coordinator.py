@@ -281,7 +281,6 @@ async def send_truncated_response(fake: FakeCoordinator, request: Request) -> by
 
 
 async def send_wrong_correlation_id(fake: FakeCoordinator, request: Request) -> bytes:
-    """Return the correct response with a wrong correlation id."""
     return await answer_correctly(fake, request._replace(correlation_id=request.correlation_id + 1))
 
 
@@ -291,7 +290,6 @@ async def send_oversized_frame_size(fake: FakeCoordinator, request: Request) -> 
 
 
 async def send_negative_frame_size(fake: FakeCoordinator, request: Request) -> bytes:
-    """Send the size prefix of a frame of -1 bytes."""
     raise ConnectionClosed(b"\xff\xff\xff\xff")
 
 

@@ -103,7 +103,6 @@ class GroupModel:
             self.watch = msgspec.json.decode(msgspec.json.encode(self.watch), type=GroupObservation)
 
     def observe(self, *, answers: bool = True) -> list[AbandonedState]:
-        """Observe the group. Return the abandoned state."""
         if not answers:
             seen = GroupDescription(14)
         elif not self.exists:

@@ -49,7 +49,6 @@ class ExpiryReplica:
             await self.expiry.run_round()
 
     async def delete_state(self, group: str, topic: str) -> None:
-        """Delete the state of a topic, as DeleteShareGroupState does."""
         for key in await self.list_keys():
             if (key.group_id, key.topic_id) == (group, topic_id(topic)):
                 shard = self.runtime._runners[state_partition(key, SHARDS)].shard

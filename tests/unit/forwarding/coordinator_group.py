@@ -165,7 +165,6 @@ class ForwardingGroup:
         return Assignment(self._generation, tuple(one.replica for one in self.nodes), owners)
 
     def publish_assignment(self, *owners: int) -> None:
-        """Apply an assignment on all coordinators."""
         assignment = self.make_assignment(*owners)
         for one in self.nodes:
             one.apply_assignment(assignment)
@@ -177,7 +176,6 @@ class ForwardingGroup:
                 await asyncio.sleep(0.01)
 
     async def wait_until_loaded(self) -> None:
-        """Wait until no coordinator has a loading shard."""
         await self.wait_until(
             lambda: (
                 not any(view.status == "LOADING" for one in self.nodes for view in one.runtime.shard_views())

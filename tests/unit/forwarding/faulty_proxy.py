@@ -149,7 +149,6 @@ class _ProxiedConnection(asyncio.Protocol):
         self.abort_connections()
 
     def abort_connections(self) -> None:
-        """Abort both connections."""
         if not self.closed:
             self.closed = True
             self._here.abort()

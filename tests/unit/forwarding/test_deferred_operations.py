@@ -40,7 +40,6 @@ async def await_error_code_and_duration(asked: Any) -> tuple[int, float]:
 
 
 async def initialize_remote_partition(group: ForwardingGroup) -> CoordinatorNode:
-    """Initialize REMOTE_PARTITION through the first coordinator, and return this coordinator."""
     asked = group.nodes[0]
     assert await asked.get_error_codes(INITIALIZE, make_initialize(partition=REMOTE_PARTITION)) == [NONE]
     await group.wait_until(lambda: not asked.forwarder.requests_in_flight)

@@ -28,13 +28,9 @@ UNREACHABLE = "127.0.0.1:1"
 class ClusterUnderTest(Protocol):
     """A Kafka cluster with share groups. All tests share one cluster, so their groups and topics differ."""
 
-    def run(self, test: Coroutine[Any, Any, Any]) -> None:
-        """Run the coroutine of a test to its end."""
-        ...
+    def run(self, test: Coroutine[Any, Any, Any]) -> None: ...
 
-    def new_client(self) -> ShareGroups:
-        """Return a new client for requests about share groups."""
-        ...
+    def new_client(self) -> ShareGroups: ...
 
     def create_topic(self, topic: str) -> bytes:
         """Create a topic; return its topic id."""

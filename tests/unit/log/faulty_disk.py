@@ -57,7 +57,6 @@ def run_driver(
 
 
 def decode_events(trace: bytes) -> Iterator[DiskEvent]:
-    """Yield the events of a trace."""
     at = 0
     while at < len(trace):
         kind, _, path_bytes, data_bytes, position = HEAD.unpack_from(trace, at)
@@ -134,7 +133,6 @@ class AcknowledgedAppends:
         self.failed = 0
 
     def apply_driver_note(self, text: str) -> None:
-        """Process a note of the driver."""
         what, *numbers = text.split()
         values = list(map(int, numbers))
         if what == "append":

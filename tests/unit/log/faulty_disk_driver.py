@@ -22,7 +22,6 @@ RETRY_S = 0.3
 
 
 def write_trace_note(text: str) -> None:
-    """Write a note to the trace."""
     ctypes.CDLL(None).faulty_disk_note(text.encode())
 
 

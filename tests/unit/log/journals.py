@@ -64,7 +64,6 @@ def create_journal(world: LogEnvironment, count: int, end: str) -> None:
 
 
 async def open_journal(world: LogEnvironment, sync: str = "always") -> Journal:
-    """Open the journal of an environment."""
     journal = world.journal(sync)
     await journal.open()
     return journal

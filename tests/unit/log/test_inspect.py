@@ -85,7 +85,6 @@ def write_journal(
 
 
 def inspect_simulated(world: SimulatedEnvironment) -> JournalReport:
-    """Return the report on a simulated journal."""
     report: JournalReport = world.run(inspect_journal(world.disk()))
     return report
 

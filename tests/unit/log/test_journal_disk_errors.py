@@ -119,7 +119,6 @@ async def open_journal_with_spare(world: SimulatedEnvironment, sync: str) -> Jou
 
 
 def traceback_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the log messages that have a traceback."""
     return [record.getMessage() for record in caplog.records if record.exc_info]
 
 

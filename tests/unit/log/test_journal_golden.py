@@ -26,7 +26,6 @@ def new_journal(folder: Path) -> Journal:
 
 
 async def write_golden_files(folder: Path) -> None:
-    """Write the contents of the golden files."""
     journal = new_journal(folder)
     await journal.open()
     for number, size in enumerate(SIZES):

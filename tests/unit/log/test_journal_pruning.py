@@ -167,7 +167,6 @@ States = list[tuple[int, list[tuple[int, int, int, int]]]]
 
 @asynccontextmanager
 async def run_runtime(journal: Journal) -> AsyncIterator[RuntimeDriver]:
-    """Run a runtime that compacts the journal."""
     limits = RuntimeLimits(compaction_interval_s=0.25)
     driver = RuntimeDriver(journal, limits, STATE_PARTITIONS)  # type: ignore[arg-type]
     await driver.runtime.start()

@@ -42,7 +42,6 @@ async def test_claim_records_the_topic_id() -> None:
 
 
 async def append_until_refused(log: KafkaLog) -> str:
-    """Append until an append is refused permanently. Return the reason."""
     async with asyncio.timeout(60.0):
         while True:
             _, error = await append(log, 0, ONE)

@@ -123,7 +123,6 @@ class MigrationLogs:
         return folded
 
     def count_produce_requests(self) -> int:
-        """Return the number of produce requests."""
         return sum(api == "produce" for api, _ in self.kafka.requests)
 
 

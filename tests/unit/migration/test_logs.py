@@ -161,7 +161,6 @@ def make_log_fail(
 
 
 def make_failing_target(logs: MigrationLogs, **how: Any) -> LogTarget:
-    """Return a target whose log fails or is tampered with."""
     target = logs.target()
     make_log = target._make_log
     target._make_log = lambda partitions: make_log_fail(make_log(partitions), **how)

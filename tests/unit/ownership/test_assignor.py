@@ -50,7 +50,6 @@ def list_eligible_members(members: Sequence[AssignableMember], plan: AssignmentP
 
 
 def adopt_plan(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
-    """Return the members after they adopted a plan."""
     return [
         one._replace(
             owned=frozenset(p for p, owner in enumerate(before.owners) if owner == place),

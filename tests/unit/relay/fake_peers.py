@@ -288,7 +288,6 @@ class RelaySetup:
         self._streams: list[FrameStream] = []
 
     async def connect_peer(self, tls: ssl.SSLContext | None = None) -> FrameStream:
-        """Connect to the relay."""
         name = "localhost" if tls is not None else None
         stream = FrameStream(
             *await asyncio.open_connection(HERE, self.listener.port, ssl=tls, server_hostname=name)

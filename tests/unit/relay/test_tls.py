@@ -61,7 +61,6 @@ class RelayCertificates:
         return ServerTls(settings, "relay")
 
     def relay_server_tls(self, client_auth: str = "none") -> ServerTls:
-        """Return the TLS configuration with which the relay serves."""
         return self.server_tls(self.relay, client_auth)
 
     def upstream_tls(self, client_auth: str = "none") -> tuple[ssl.SSLContext, OutgoingTls]:

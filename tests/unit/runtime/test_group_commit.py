@@ -36,7 +36,6 @@ class LingerDriver:
         self.ended += 1
 
     async def commit(self, operations: int, took_us: int = 200) -> None:
-        """Run a commit with the given operations."""
         self.rule.commit_started(operations)
         await asyncio.sleep(took_us / 1e6)
         self.rule.commit_finished()

@@ -75,10 +75,8 @@ async def elect_shard(driver: RuntimeDriver, **more: bool) -> RuntimeDriver:
 
 
 def shard_status(driver: RuntimeDriver) -> str:
-    """Return the status of the shard."""
     return driver.runtime.shard_views()[0].status
 
 
 def owner_epoch(driver: RuntimeDriver) -> int:
-    """Return the owner epoch of the shard."""
     return driver.runtime.shard_views()[0].owner_epoch

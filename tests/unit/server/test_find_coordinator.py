@@ -14,7 +14,6 @@ FIND = find_coordinator.API_KEY
 
 
 async def send_find_coordinator(client: WireClient, *keys: str, version: int = 6) -> None:
-    """Send FindCoordinator and wait for the response."""
     request = find_coordinator.FindCoordinatorRequest(
         key="" if version >= 4 else keys[0],
         key_type=2 if version >= 6 else 0,

@@ -38,7 +38,6 @@ class WireClient:
         self.writer = writer
 
     def send(self, data: bytes) -> None:
-        """Send the bytes unchanged."""
         self.writer.write(data)
 
     async def read_frame(self) -> tuple[int, bytes]:
@@ -89,7 +88,6 @@ class ServedCoordinator:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> WireClient:
-        """Open a connection and return its client."""
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=tls, server_hostname="localhost" if tls is not None else None
         )

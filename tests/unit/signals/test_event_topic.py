@@ -22,7 +22,6 @@ def make_event(number: int, group: str = "workers") -> SignalEvent:
 
 
 def read_records(kafka: KafkaInMemory) -> list[list[LogRecord]]:
-    """Return the records of each partition of the topic."""
     return [
         [record for data in partition.batches for batch in decode_batches(data) for record in batch.records]
         for partition in kafka.topics[TOPIC]
