@@ -259,8 +259,11 @@ class _PendingConnection:
             acceptor.pending.pop(self, None)
 
     def _make_protocol(self, connected: asyncio.Transport) -> asyncio.Protocol | None:
+        if self not in self._acceptor.pending:
+            # uvloop calls `connection_made` although the setup was cancelled and the transport is closed.
+            return None
         # From now on, the server counts the connection.
-        self._acceptor.pending.pop(self, None)
+        del self._acceptor.pending[self]
         return self._acceptor.make_protocol(connected)
 
 

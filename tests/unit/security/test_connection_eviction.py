@@ -1,8 +1,14 @@
 """The connections that a server closes for a new client when it has reached its connection limit."""
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from coordinator.process import event_loop
+from coordinator.process.fair_queue import FairQueue
 from coordinator.security.connection_eviction import evict_oldest
+from coordinator.security.tls_acceptor import FairAcceptor
 
 
 @dataclass
@@ -36,3 +42,36 @@ def test_connections_of_other_addresses_are_evicted_if_more_are_needed() -> None
 
 def test_nothing_is_evicted_without_candidates() -> None:
     assert evict_oldest([], at_least=1) == 0
+
+
+class EvictingTurns(FairQueue):
+    """Runs each setup at once, and evicts the connection before the event loop reports it."""
+
+    def add(self, address: str, work: Callable[[], None]) -> None:
+        work()
+        asyncio.get_running_loop().call_soon(self.acceptor.stop)
+
+    acceptor: FairAcceptor
+
+
+def test_connection_that_is_evicted_during_its_setup_gets_no_protocol() -> None:
+    made: list[asyncio.Protocol] = []
+
+    def make_protocol(_: asyncio.Transport) -> asyncio.Protocol:
+        made.append(asyncio.Protocol())
+        return made[-1]
+
+    async def run_test() -> None:
+        turns = EvictingTurns()
+        turns.acceptor = FairAcceptor(
+            None, 60.0, lambda: 1, list, make_protocol, lambda reason, sentence, peer: None, turns
+        )
+        await turns.acceptor.start("127.0.0.1", 0, 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", turns.acceptor.port)
+        writer.write(b"x")
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+
+    event_loop.run(run_test())
+    assert made == []
