@@ -1,6 +1,6 @@
 """Define the options of all `recovery` commands, and the command `recovery rebuild`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -170,13 +170,18 @@ def print_totals(manifest: dict[str, Any]) -> None:
             print_warning(f"{count} {what}")
 
 
-def print_damage(manifest: dict[str, Any]) -> None:
-    """Print the damage and the affected share-partitions."""
-    for each in manifest["damages"][:DAMAGE_SHOWN_MAX]:
+def print_lost_offsets(damages: Sequence[Mapping[str, Any]]) -> None:
+    """Print the first damages."""
+    for each in damages[:DAMAGE_SHOWN_MAX]:
         print_warning(
             f"log offsets {each['first']} to {each['last']} of state partition {each['state_partition']} are "
             f"lost: {each['what']}"
         )
+
+
+def print_damage(manifest: dict[str, Any]) -> None:
+    """Print the damage and the affected share-partitions."""
+    print_lost_offsets(manifest["damages"])
     if manifest["damages"]:
         affected = manifest["affected"]
         names = [*affected[:DAMAGE_SHOWN_MAX], *(["..."] if len(affected) > DAMAGE_SHOWN_MAX else [])]

@@ -121,6 +121,7 @@ def _list_group_keys(config: Any) -> list[Any]:
 def _print_diff(found: Any) -> None:
     for note in found.manifest["notes"]:
         recovery.print_warning(note)
+    recovery.print_lost_offsets(found.manifest["damages"])
     for each in found.different[:DIFFERENT_SHOWN_MAX]:
         print_line(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:
@@ -222,6 +223,7 @@ def explain(
         rows.append((row["log_offset"], row["time"], row["record"], leader_epoch, *after, row["what"]))
     heads = ("LOG-OFFSET", "TIME", "RECORD", "LEADER-EPOCH", "START-OFFSET", "BATCHES", "WHAT")
     print_table(heads, rows)
+    recovery.print_lost_offsets(found.damages)
     print_line(f"{key}, state partition {found.state_partition}, {found.steps} records; now: {found.summary}")
 
 

@@ -1,6 +1,6 @@
 """The job `explain`: show the history of a share-partition or of one of its records, step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.shard import ShareState
 from coordinator.shard.history import (
     HistoryEvent,
-    HistoryStep,
     describe_event,
     describe_state,
     record_kind,
@@ -26,7 +25,10 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 
 @dataclass(frozen=True)
 class Explanation:
-    """The history of a share-partition; `offset` is the selected record, if any."""
+    """The history of a share-partition; `offset` is the selected record, if any.
+
+    `damages` are those of its state partition: records may be missing in the history.
+    """
 
     key: SharePartitionKey
     state_partition: int
@@ -34,6 +36,7 @@ class Explanation:
     events: Sequence[HistoryEvent]
     steps: int
     summary: str
+    damages: Sequence[Mapping[str, Any]]
 
     def to_json_values(self) -> dict[str, Any]:
         """Return the explanation as values for JSON."""
@@ -45,6 +48,7 @@ class Explanation:
             "offset": self.offset,
             "records": self.steps,
             "summary": self.summary,
+            "damages": self.damages,
             "events": [_event_to_json_values(event) for event in self.events],
         }
 
@@ -65,18 +69,18 @@ def explain(
     """
     engine = LocalEngine(1)
     state_partitions = state_partitions or count_state_partitions(source.plan(cut or LogCut()).starts)
-    steps: list[HistoryStep] = []
-    if state_partitions is not None:
-        numbers = {routed_to(key, state_partitions)}
-        steps = list(read_history(engine, source, [key], cut=cut, state_partitions=numbers).steps)
-        steps = [step for step in steps if step.state_partition in numbers]
-    if not steps:
-        steps = list(read_history(engine, source, [key], cut=cut).steps)
+    hashed = None if state_partitions is None else {routed_to(key, state_partitions)}
+    log, found = read_history(engine, source, [key], cut=cut, state_partitions=hashed)
+    steps = [step for step in found if hashed is None or step.state_partition in hashed]
+    if not steps and hashed is not None:
+        log, found = read_history(engine, source, [key], cut=cut)
+        steps = list(found)
     if not steps:
         raise ConfigError("share-partition", str(key), f"one that {source.text} has records of")
     events = [event for step in steps if (event := describe_event(step, offset)) is not None]
-    summary = describe_state(steps[-1].after, offset)
-    return Explanation(key, steps[-1].state_partition, offset, events, len(steps), summary)
+    number, summary = steps[-1].state_partition, describe_state(steps[-1].after, offset)
+    damages = [each for each in log.damages if each["state_partition"] == number]
+    return Explanation(key, number, offset, events, len(steps), summary, damages)
 
 
 def _event_to_json_values(event: HistoryEvent) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.parse import make_empty_records
 from coordinator.recovery.records import Damage, Records
-from coordinator.recovery.scan import RANGES_OUTPUT, MakeObserver, scan_range
+from coordinator.recovery.scan import DAMAGES_OUTPUT, RANGES_OUTPUT, MakeObserver, scan_range
 from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
 from coordinator.recovery.tasks import NamedOutput
 
@@ -61,6 +61,12 @@ class LogReadResult:
     def ranges(self) -> list[dict[str, Any]]:
         """The row of `RANGES` of each state partition, in their order."""
         return sorted(self.rows(RANGES_OUTPUT), key=lambda row: row["state_partition"])
+
+    @property
+    def damages(self) -> list[dict[str, Any]]:
+        """The damage of all state partitions."""
+        names = ("state_partition", "first", "last", "what")
+        return [{name: row[name] for name in names} for row in self.rows(DAMAGES_OUTPUT)]
 
 
 def output_rows(outputs: Iterable[NamedOutput], name: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import NONE, RANGE_TOTALS, STATES
 from coordinator.recovery.sources.base import LogCut, Source
-from coordinator.recovery.state_tasks import DAMAGES_OUTPUT, STATES_ORDER, STATES_OUTPUT
+from coordinator.recovery.state_tasks import STATES_ORDER, STATES_OUTPUT
 
 MANIFEST = "_manifest.json"
 # A directory with a file for each state partition.
@@ -86,10 +86,7 @@ def make_manifest(
         "doubtful_partitions": list(plan.doubtful),
         "pruned_during_read": {str(p): start for p, start in log.pruned_during_read.items()},
         "totals": {name: sum(row[name] for row in rows.values()) for name in RANGE_TOTALS},
-        "damages": [
-            {name: each[name] for name in ("state_partition", "first", "last", "what")}
-            for each in log.rows(DAMAGES_OUTPUT)
-        ],
+        "damages": log.damages,
         "partitions": partitions,
         **more,
     }

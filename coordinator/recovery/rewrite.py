@@ -64,7 +64,6 @@ from coordinator.recovery.sources.base import (
 from coordinator.recovery.sources.topic_access import make_topic_options
 from coordinator.recovery.state_tasks import (
     AFFECTED_OUTPUT,
-    DAMAGES_OUTPUT,
     STATES_OUTPUT,
     TOTALS_OUTPUT,
     PartitionStates,
@@ -231,7 +230,7 @@ def _check_complete(log: LogReadResult) -> None:
             "be missing or incomplete. Use an archive or a later cut, or write the remaining states with "
             "--incomplete"
         )
-    if damages := log.rows(DAMAGES_OUTPUT):
+    if damages := log.damages:
         raise MigrationRefused(
             f"the log is damaged in {len(damages)} places, and {len(log.rows(AFFECTED_OUTPUT))} "
             "share-partitions may lack updates (recovery audit names them). Use an archive or another "

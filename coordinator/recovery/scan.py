@@ -29,7 +29,7 @@ from coordinator.recovery.states import (
 from coordinator.recovery.tasks import NamedOutput
 from protocol.record_batch import LogRecord
 
-RANGES_OUTPUT = "ranges"
+RANGES_OUTPUT, DAMAGES_OUTPUT = "ranges", "damages"
 
 # Records that are collected before they are folded, so that folding takes little time compared with decoding.
 _WAITING_MAX = 200_000
@@ -221,9 +221,11 @@ class PartitionScan:
         }
 
     def outputs(self) -> Iterator[NamedOutput]:
-        """Yield the summary."""
+        """Yield the summary and the damage."""
         rows = pa.RecordBatch.from_pylist([self.summary()], RANGES)
         yield NamedOutput(RANGES_OUTPUT, self.state_partition, rows)
+        if damages := [each._asdict() for each in self.damages]:
+            yield NamedOutput.from_rows(DAMAGES_OUTPUT, self.state_partition, *damages)
 
 
 class Observer(Protocol):

@@ -19,7 +19,7 @@ from coordinator.recovery.share_partitions import Row, row_identity, row_share_p
 from coordinator.recovery.tasks import NamedOutput
 
 STATES_OUTPUT, TOTALS_OUTPUT = "states", "totals"
-DAMAGES_OUTPUT, AFFECTED_OUTPUT = "damages", "affected"
+AFFECTED_OUTPUT = "affected"
 
 STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
 
@@ -86,10 +86,10 @@ class StateObserver:
         self._fold.add(scanned.decoded)
 
     def outputs(self) -> Iterator[NamedOutput]:
-        """Yield the outputs of the tasks, and the damage."""
+        """Yield the outputs of the tasks, and the share-partitions that damage affects."""
         states = pa.Table.from_batches([self._fold.to_arrow()])
         inside = PartitionStates(self._scan.state_partition, states, damages=self._scan.damages)
-        for task in (describe_damage, *self._tasks):
+        for task in (find_affected, *self._tasks):
             yield from task(inside)
 
 
@@ -127,15 +127,14 @@ def _select_first(count: int, inside: PartitionStates) -> Iterator[NamedOutput]:
     yield from select_states(PartitionStates(inside.state_partition, inside.states.take(rows)))
 
 
-def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
-    """Yield the damage, and the share-partitions that may lack updates because of it; this is a `StateTask`.
+def find_affected(inside: PartitionStates) -> Iterator[NamedOutput]:
+    """Yield the share-partitions that may lack updates because of damage; this is a `StateTask`.
 
     If the latest snapshot of a share-partition is after the damage, its state is complete.
     """
-    if not inside.damages:
+    damages = inside.match_damages_to_share_partitions()
+    if not damages:
         return
-    number, damages = inside.state_partition, inside.match_damages_to_share_partitions()
-    yield NamedOutput.from_rows(DAMAGES_OUTPUT, number, *(each._asdict() for each, _ in damages))
     affected = [
         {"share_partition": str(row_share_partition(row))}
         for row in inside.rows((*STATES_ORDER, "write_timestamp", "needed_from"))
@@ -144,4 +143,4 @@ def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
             for each, names in damages
         )
     ]
-    yield NamedOutput.from_rows(AFFECTED_OUTPUT, number, *affected)
+    yield NamedOutput.from_rows(AFFECTED_OUTPUT, inside.state_partition, *affected)

@@ -276,8 +276,13 @@ def test_every_job_reports_lost_records_and_restores_the_rest(
     found = audit(ALONE, source, AuditOptions())
     assert {"P2", "P4"} & set(found.findings.column("check").to_pylist()) == {check}
     assert found.exit_code == 2
-    damages = rebuild_rows_and_manifest(source)[1]["damages"]
+    manifest = rebuild_rows_and_manifest(source)[1]
+    damages = manifest["damages"]
     assert found.manifest["damages"] == damages
+    said = share_coordinator(
+        "recovery", "explain", "--from", source.text, *manifest["affected"][0].split(":")
+    )
+    assert (said.exit_code, "are lost" in said.err) == (0, True)
     # Another archive restores the records only if it has them.
     if isinstance(source, ArchiveSource):
         copy, (lost, *_) = source.as_log_copy(), damages

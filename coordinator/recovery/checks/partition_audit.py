@@ -23,7 +23,7 @@ from coordinator.recovery.checks.writer_sequence import WriterSequence
 from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.share_partitions import identity_to_key
-from coordinator.recovery.state_tasks import PartitionStates, StateTask, describe_damage
+from coordinator.recovery.state_tasks import PartitionStates, StateTask, find_affected
 from coordinator.recovery.states import StateRows
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.recovery.verdict import select_states_for_verdict
@@ -79,7 +79,7 @@ class PartitionAudit:
             self._found.add(finding)
         found = list(self._found)
         yield from findings_output(number, found)
-        for task in (describe_damage, *self._settings.tasks):
+        for task in (find_affected, *self._settings.tasks):
             for output in task(partition):
                 if output.name == FINDINGS_OUTPUT:
                     found += map(finding_from_row, output.rows.to_pylist())
