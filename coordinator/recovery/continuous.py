@@ -211,12 +211,11 @@ def next_baseline(location: Location, source: str, given: Baseline | None = None
 def remove_old_audits(location: Location, keep: int) -> None:
     """Remove all but the `keep` newest audits and the baseline of the next one.
 
-    Also remove what killed audits and interrupted removals left: older directories without a manifest.
+    A directory without a manifest is kept: it may belong to the user.
     """
-    parent, runs = open_folder(location), list(_list_audits(location))
+    runs = list(_list_audits(location))
     for folder, manifest in runs[:-keep]:
         if manifest["run_id"] != runs[-1][1].get("next_baseline"):
+            # A directory without a manifest is ignored, so an interrupted removal does no harm.
             folder.delete(MANIFEST)
-    for folder in (parent / name for name in parent.folder_names()):
-        if MANIFEST not in folder.names() and folder.location < runs[-1][0].location:
             folder.delete_all()

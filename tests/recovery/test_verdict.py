@@ -231,8 +231,6 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         return found
 
     first = restart_and_audit(1)
-    # A killed run leaves states without a manifest.
-    (kept / "1-killed" / "states.parquet").mkdir(parents=True)
     log = SimulatedShareGroups(5).run_steps(300).log
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]
