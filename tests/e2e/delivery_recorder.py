@@ -150,6 +150,18 @@ def consume_in_thread(recorder: DeliveryRecorder, consumer: ShareConsumer, rule:
         done.result()
 
 
+def consume_every_second(client: KafkaClient, recorder: DeliveryRecorder, topic: str, count: int) -> int:
+    """Append 10 records after the first `count`, and wait until a concurrent consumer acknowledges them.
+
+    Take at least a second, because a test that waits for time to pass need not use a whole processor.
+    """
+    began_s = time.monotonic()
+    produce_records(client, topic, 1, first=count, count=10)
+    recorder.wait_until_acknowledged(count + 10, seconds=120)
+    wait_until(lambda: time.monotonic() > began_s + 1, seconds=2, what="a second is over")
+    return count + 10
+
+
 def new_topic(
     client: KafkaClient, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> tuple[str, str, str]:

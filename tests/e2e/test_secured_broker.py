@@ -9,6 +9,7 @@ from tests.certificates import CertificateAuthority, make_subject
 from tests.e2e.delivery_recorder import (
     SMALL_COMMITS,
     DeliveryRecorder,
+    consume_every_second,
     consume_in_thread,
     consume_with_group,
     mixed_acknowledgements,
@@ -164,9 +165,7 @@ def test_share_group_works_across_reauthentication(scram_rig: SecuredRig) -> Non
         # SCRAM needs two SaslAuthenticate requests, so this count includes at least three reauthentications.
         count = 20
         while read_metric(scram_rig, logins) < before + 6:
-            produce_records(scram_rig.client, topic, 1, first=count, count=10)
-            count += 10
-            recorder.wait_until_acknowledged(count, seconds=120)
+            count = consume_every_second(scram_rig.client, recorder, topic, count)
     consumer.close()
     assert recorder.violations == []
     assert read_metric(scram_rig, "connections_opened_total") == opened

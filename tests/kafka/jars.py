@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ RELEASES = ("4.1.1", "4.3.1", "4.4.0")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _JAVA_SOURCES = Path(__file__).with_name("java")
-_CLASSES, _ARCHIVE = "driver.jar", "kafka.jsa"
+_CLASSES, _ARCHIVE = "driver.jar", "classes.jsa"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 # Maven Central has no command-line tools of 4.4.0; those of 4.3.1 work with it.
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
@@ -39,9 +40,9 @@ class Jvm(NamedTuple):
 
 
 # Short-lived processes on few cores: the C1 compiler and the serial garbage collector start fastest.
-_QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-QUICK_JVM = Jvm(256, _QUICK, archived_classes=True)
-QUICK_BROKER_JVM = Jvm(512, _QUICK, archived_classes=True)
+QUICK_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+QUICK_JVM = Jvm(256, QUICK_OPTIONS, archived_classes=True)
+QUICK_BROKER_JVM = Jvm(512, QUICK_OPTIONS, archived_classes=True)
 
 # Benchmarks use the options of Kafka's own scripts: kafka-run-class.sh, and the heap sizes of
 # kafka-server-start.sh and kafka-share-consumer-perf.sh.
@@ -55,7 +56,7 @@ _AS_SHIPPED = (
     "-Djava.awt.headless=true",
 )
 # Write warnings of the JVM to standard error. By default, the JVM mixes them with the program's output.
-_WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
+WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
 
@@ -74,7 +75,7 @@ class KafkaJars:
             _find_program("java"),
             f"-Xmx{jvm.heap_mb}m",
             *jvm.options,
-            *_WARNINGS_ASIDE,
+            *WARNINGS_ASIDE,
             *(self._cds_option(class_path) if jvm.archived_classes else ()),
             f"-Dlog4j2.configurationFile={_LOG_CONFIG}",
             "-cp",
@@ -128,16 +129,26 @@ class KafkaJars:
         brokers. The archive is written by a broker that starts and stops. The archive is valid for one JVM
         and one class path until either changes. If the JVM writes no archive, return no options.
         """
-        java = Path(_find_program("java")).resolve()
-        ages = [str(file.stat().st_mtime_ns) for file in (java, *map(Path, class_path.split(os.pathsep)))]
-        wanted = [str(java), class_path, *ages, *QUICK_BROKER_JVM.options]
-        made = self.directory.parent / f"archive-{_hash_parts(*(word.encode() for word in wanted))}"
-        if not made.exists():
-            with _fill_directory_once(made) as empty:
-                if empty:
-                    _write_class_archive(self, empty / _ARCHIVE)
-        archive = made / _ARCHIVE
-        return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+        files = list(map(Path, class_path.split(os.pathsep)))
+        write = partial(_write_class_archive, self)
+        return class_archive_options(self.directory.parent, files, QUICK_BROKER_JVM.options, write)
+
+
+def class_archive_options(
+    directory: Path, class_path: Sequence[Path], options: Sequence[str], write: Callable[[Path], None]
+) -> list[str]:
+    """Return the JVM option for the class data sharing archive in `directory`; create it if missing."""
+    java = Path(_find_program("java")).resolve()
+    ages = [str(file.stat().st_mtime_ns) for file in (java, *class_path)]
+    wanted = [str(java), *map(str, class_path), *ages, *options]
+    made = directory / f"archive-{_hash_parts(*(word.encode() for word in wanted))}"
+    if not made.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with _fill_directory_once(made) as empty:
+            if empty:
+                write(empty / _ARCHIVE)
+    archive = made / _ARCHIVE
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def _write_class_archive(jars: KafkaJars, archive: Path) -> None:
@@ -188,13 +199,16 @@ class Artifact(NamedTuple):
         )
 
 
+def cache_directory() -> Path:
+    return Path(os.environ.get("KAFKA_JARS_DIR") or REPOSITORY / ".kafka").resolve()
+
+
 def fetch_artifacts(name: str, wanted: Sequence[Artifact]) -> Path:
     """Return a directory with Maven artifacts and their dependencies, after fetching them if not cached.
 
     The cache is `.kafka/NAME` of the repository, or KAFKA_JARS_DIR/NAME.
     """
-    cache = Path(os.environ.get("KAFKA_JARS_DIR") or REPOSITORY / ".kafka")
-    jars = cache.resolve() / name / "jars"
+    jars = cache_directory() / name / "jars"
     if not jars.exists():
         jars.parent.mkdir(parents=True, exist_ok=True)
         with _fill_directory_once(jars) as empty:

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
@@ -160,6 +160,15 @@ class ChildProcess:
             raise ConditionTimeout(f"{error}\n{self.log}:\n{self.log_tail()}") from None
         if not self.running:
             raise ConditionTimeout(f"{self.name} ended before it was ready\n{self.log}:\n{self.log_tail()}")
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Suspend the process (SIGSTOP) while the block runs."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the whole process group (SIGKILL) and wait for it. Does nothing if the process has ended."""

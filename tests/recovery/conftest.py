@@ -1,25 +1,32 @@
 """Fixtures for tests of the recovery jobs. tests.deploy.required_programs handles a missing Java."""
 
+import os
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.recovery.spark_jvm import spark_jvm_options
 from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
     from coordinator.recovery.tasks import NamedOutput
 
-# Short-lived on few cores: the C1 compiler and the serial garbage collector start fastest.
 SPARK_OPTIONS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Set the options of the JVMs that this test or a subprocess of it starts."""
+    if item.get_closest_marker("spark"):
+        os.environ["SPARK_SUBMIT_OPTS"] = spark_jvm_options()
 
 
 @pytest.fixture(scope="session")

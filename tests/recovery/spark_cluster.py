@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.kafka.processes import ChildProcess
+from tests.recovery.spark_jvm import spark_jvm_options
 
 _START_TIMEOUT_S = 120.0
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 REPOSITORY = Path(__file__).parents[2]
 
@@ -31,8 +31,7 @@ class SparkCluster:
             "spark.ui.enabled": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": _JVM_OPTIONS,
-            "spark.executor.extraJavaOptions": _JVM_OPTIONS,
+            "spark.executor.extraJavaOptions": spark_jvm_options(),
             "spark.executor.memory": "512m",
             "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
             "spark.sql.shuffle.partitions": "4",
@@ -41,6 +40,7 @@ class SparkCluster:
         given = " ".join(f"--conf '{name}={value}'" for name, value in options.items())
         return {
             **os.environ,
+            "SPARK_SUBMIT_OPTS": spark_jvm_options(),
             "PYTHONPATH": str(REPOSITORY),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell",
@@ -128,7 +128,7 @@ def _start_daemon(started: ExitStack, folder: Path, name: str, command: list[str
         environment={
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_JAVA_OPTS": _JVM_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": spark_jvm_options(),
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
         },

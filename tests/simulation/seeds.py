@@ -28,7 +28,7 @@ FIRST_SEED_BY_MUTANT = {
     "allows_lower_start_offset": 2,
     "replaces_state_batches_instead_of_merging": 3,
     "resets_state_on_repeated_initialize": 2,
-    "answers_reads_from_pending_writes": 13,
+    "answers_reads_from_pending_writes": 74,
     "keeps_state_whose_append_failed": 9,
     "schedules_no_batch_after_an_append": 49,
     "drops_operations_queued_during_loading": 65,

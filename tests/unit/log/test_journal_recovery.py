@@ -75,32 +75,6 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
     assert reopen_and_append(world) == expected_values(4)
 
 
-@pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
-def test_missing_segment_file_is_detected(place: int, missing: int) -> None:
-    world = SimulatedEnvironment()
-    create_journal(world, 60, "closed")
-    del world.storage.files[sorted(world.storage.files)[place]]
-    error = open_damaged(world)
-    assert error.file.endswith(segment_name(missing))
-    assert error.found.startswith("the file is missing")
-
-
-def test_renamed_segment_file_is_detected() -> None:
-    world = SimulatedEnvironment()
-    create_journal(world, 60, "closed")
-    files = world.storage.files
-    files[segment_name(2)], files[segment_name(3)] = files[segment_name(3)], files[segment_name(2)]
-    assert "its header has segment number" in open_damaged(world).found
-
-
-def test_segment_without_a_valid_header_is_detected() -> None:
-    for number in (1, 2, 3):
-        world = SimulatedEnvironment()
-        create_journal(world, 60, "killed")
-        world.storage.write_zeros(segment_name(number), 0, 512)
-        assert "its header is not valid, but commits follow it" in open_damaged(world).found
-
-
 def test_newer_journal_format_is_refused_and_not_changed() -> None:
     world = SimulatedEnvironment()
     create_journal(world, 3, "closed")

@@ -116,27 +116,6 @@ def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> Non
     assert moves <= 2 * (count_unreachable(plan.owners, now) - count_unreachable(after, now))
 
 
-def test_shard_is_swapped_if_both_members_reach_their_new_shard() -> None:
-    members = [make_member(0, owned={0, 1, 2}, unreached={1}), make_member(1, owned={3, 4, 5}, unreached={5})]
-    assert assign_shards(members, {}, 6).owners == (0, 1, 0, 1, 1, 0)
-    assert assign_shards([members[0], members[1]._replace(unreached=())], {}, 6).owners == (0, 1, 0, 0, 1, 1)
-
-
-def test_shard_moves_without_a_swap_if_the_balance_allows_it() -> None:
-    members = [make_member(0, owned={0, 1, 2}, unreached={1}), make_member(1, owned={3, 4})]
-    assert assign_shards(members, {}, 5).owners == (0, 1, 0, 1, 1)
-
-
-def test_shard_stays_if_the_balance_does_not_allow_a_move() -> None:
-    everything = set(range(4))
-    for other in (set[int](), everything):
-        members = [
-            make_member(0, owned={0, 1}, unreached=everything),
-            make_member(1, owned={2, 3}, unreached=other),
-        ]
-        assert assign_shards(members, {}, 4).owners == (0, 0, 1, 1)
-
-
 def test_member_gets_no_locality_for_a_broker_that_it_does_not_reach() -> None:
     leaders = {partition: 1 + partition % 2 for partition in range(6)}
     away = {partition for partition, leader in leaders.items() if leader == 1}
@@ -147,15 +126,6 @@ def test_member_gets_no_locality_for_a_broker_that_it_does_not_reach() -> None:
         plan = assign_shards(adopt_plan(plan, members), leaders, 6, moves_max=9)
     # The first member must own two of the three shards whose leader it reaches.
     assert count_shards_at_leaders(plan.owners, members, leaders) == 1
-
-
-def test_swap_may_enable_another_swap() -> None:
-    members = [
-        make_member(0, owned={0}, unreached={0, 2}),
-        make_member(1, owned={2}),
-        make_member(2, owned={1}, unreached={0, 1}),
-    ]
-    assert assign_shards(members, {}, 3).owners == (1, 0, 2)
 
 
 def test_unowned_shard_goes_to_a_member_that_reaches_its_leader() -> None:

@@ -3,8 +3,6 @@
 With updates_max=0, each record is a snapshot, so a reload depends on the last record alone.
 """
 
-from collections.abc import Callable
-
 import pytest
 from msgspec.structs import replace
 
@@ -13,12 +11,10 @@ from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import StateRecord, UnreadableValue
 from tests.builders import (
-    ACKNOWLEDGED,
     AVAILABLE,
     KEY,
     DrivenShard,
     make_initialize,
-    make_limits,
     make_read,
     make_write,
     unpack_batches,
@@ -32,52 +28,6 @@ def driver() -> DrivenShard:
     return shard
 
 
-def reload_last_record(driven: DrivenShard) -> DrivenShard:
-    reloaded = driven.reload()
-    assert driven.shard.redundant_offset == len(driven.log) - 1, (
-        "all records before the last snapshot are redundant"
-    )
-    return reloaded
-
-
-def test_snapshot_of_a_read_fences_the_previous_leader(driver: DrivenShard) -> None:
-    driver.read(make_read(leader_epoch=5))
-    for shard in (driver, reload_last_record(driver)):
-        assert shard.write(make_write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-        assert shard.summary().leader_epoch == 5
-
-
-def test_snapshot_of_a_write_changes_no_epoch(driver: DrivenShard) -> None:
-    driver.read(make_read(leader_epoch=5))
-    driver.write(make_write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
-    for shard in (driver, reload_last_record(driver)):
-        assert (shard.summary().leader_epoch, shard.summary().state_epoch) == (5, 0)
-        assert shard.read(make_read(leader_epoch=5)).error_code == ErrorCode.NONE
-
-
-@pytest.mark.parametrize(
-    "snapshot",
-    [
-        lambda driven: driven.write(make_write(state_epoch=1, leader_epoch=9, start_offset=50)),
-        lambda driven: driven.append(
-            driven.shard.snapshot_before(len(driven.log), now_ms=driven.now_ms, limits=make_limits(1))[0]
-        ),
-    ],
-    ids=["by a write", "by a job"],
-)
-def test_snapshot_keeps_fenced_leader_epochs_after_a_reinitialize(
-    driver: DrivenShard, snapshot: Callable[[DrivenShard], object]
-) -> None:
-    driver.read(make_read(leader_epoch=9))
-    driver.initialize(make_initialize(state_epoch=1, start_offset=50))
-    snapshot(driver)
-    reloaded = reload_last_record(driver)
-    assert (
-        reloaded.write(make_write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    )
-    assert reloaded.summary().leader_epoch == 0
-
-
 def test_snapshots_of_a_job_end_at_its_limits(driver: DrivenShard) -> None:
     keys = [KEY._replace(partition=partition) for partition in range(1, 5)]
     for key in keys:
@@ -88,14 +38,6 @@ def test_snapshots_of_a_job_end_at_its_limits(driver: DrivenShard) -> None:
     for limits in (SnapshotLimits(2, 5 * size_bytes), SnapshotLimits(5, 2 * size_bytes)):
         records = driver.shard.snapshot_before(len(driver.log), now_ms=driver.now_ms, limits=limits)
         assert [record.key for record in records] == [KEY, keys[0]]
-
-
-def test_greater_complete_count_wins_at_equal_start_offsets(driver: DrivenShard) -> None:
-    driver.write(make_write(start_offset=10, complete_count=5))
-    driver.write(make_write(start_offset=10, complete_count=3))
-    assert driver.summary().delivery_complete_count == 5
-    driver.write(make_write(start_offset=11, complete_count=1))
-    assert driver.summary().delivery_complete_count == 1
 
 
 @pytest.mark.parametrize("start_offset", [0, -1])
