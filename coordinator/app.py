@@ -136,7 +136,9 @@ class _Coordinator:
         self._install_signal_handlers()
         config, metrics = self._config, self._metrics
         log = self._make_log()
-        runtime = make_runtime(config, log, metrics, may_claim=self._may_claim, on_fenced=self._on_fenced)
+        runtime = make_runtime(
+            config, log, metrics, may_claim=self._may_claim_shards, on_fenced=self._on_fenced
+        )
         directory = CoordinatorDirectory(
             _advertised_address(config, config.listen.port),
             node_id_first=config.node_id_first,
@@ -187,7 +189,7 @@ class _Coordinator:
         await self._stop_requested.wait()
         _logger.info("Stopping; accepted requests are finished first.")
         runtime.mark_not_ready()
-        await self._wait_unless_forced(self._drain(listener))
+        await self._wait_unless_stop_is_forced(self._drain(listener))
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
@@ -201,7 +203,7 @@ class _Coordinator:
     def _make_http(self, runtime: Runtime, log: StateLog) -> HttpService:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(
-            config, runtime, metrics, clock=SteadyClock(), has_fresh_lease=self._may_claim
+            config, runtime, metrics, clock=SteadyClock(), has_fresh_lease=self._may_claim_shards
         )
         topics = make_user_topics(config)
         history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
@@ -246,7 +248,7 @@ class _Coordinator:
         if self._ownership is not None:
             self._ownership.hand_over(state_partition, to_instance)
 
-    def _may_claim(self) -> bool:
+    def _may_claim_shards(self) -> bool:
         # Static ownership has no group to wait for, so shards load before ownership begins.
         return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
@@ -265,7 +267,7 @@ class _Coordinator:
         await runtime.stop()
         await http.stop()
 
-    async def _wait_unless_forced(self, drain: Coroutine[None, None, None]) -> None:
+    async def _wait_unless_stop_is_forced(self, drain: Coroutine[None, None, None]) -> None:
         drained = asyncio.ensure_future(drain)
         forced = asyncio.ensure_future(self._force_stop_requested.wait())
         await asyncio.wait({drained, forced}, return_when=asyncio.FIRST_COMPLETED)

@@ -101,7 +101,7 @@ def rewrite(
         print_json(_json_values(done, source))
     else:
         _print_result(done, source)
-    if not done.is_good:
+    if not done.is_successful:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -115,7 +115,7 @@ def _print_result(done: Any, source: str) -> None:
         print_line(f"note: {note}")
     if not done.executed:
         print_line("Dry run: nothing was written. Repeat with --execute.")
-    elif done.is_good:
+    elif done.is_successful:
         print_line(f"Source and target have the same state of {done.share_partitions} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.different[:DIFFERENCES_SHOWN_MAX]:
@@ -131,6 +131,6 @@ def _json_values(done: Any, source: str) -> dict[str, Any]:
         "share_partitions": done.share_partitions,
         "counts": done.actions,
         "notes": done.notes,
-        "verified": done.executed and done.is_good,
+        "verified": done.executed and done.is_successful,
         "differences": done.different,
     }

@@ -124,7 +124,7 @@ class ShareCoordinatorClient:
         Existing state is replaced, unless its state epoch is higher (FencedStateEpoch).
         """
         _check_arguments(key, state_epoch=state_epoch)
-        await self._send_part(
+        await self._send_for_share_partition(
             INITIALIZE, key, initialize_api.PartitionData(key.partition, state_epoch, start_offset)
         )
 
@@ -135,7 +135,9 @@ class ShareCoordinatorClient:
         Raises Uninitialised if there is no state, and FencedLeaderEpoch if there is a newer leader.
         """
         _check_arguments(key, leader_epoch=leader_epoch)
-        result = await self._send_part(READ, key, read_api.PartitionData(key.partition, leader_epoch))
+        result = await self._send_for_share_partition(
+            READ, key, read_api.PartitionData(key.partition, leader_epoch)
+        )
         return ReadState(result.state_epoch, result.start_offset, unpack(result.state_batches))
 
     async def write(
@@ -164,17 +166,19 @@ class ShareCoordinatorClient:
             delivery_complete_count=delivery_complete_count,
             state_batches=_pack_batches(list(batches)),
         )
-        await self._send_part(WRITE, key, part)
+        await self._send_for_share_partition(WRITE, key, part)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Delete the state; if there is no state, the call succeeds."""
         _check_arguments(key)
-        await self._send_part(DELETE, key, delete_api.PartitionData(key.partition))
+        await self._send_for_share_partition(DELETE, key, delete_api.PartitionData(key.partition))
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return epochs, start offset and complete count; this call fences no leader."""
         _check_arguments(key)
-        result = await self._send_part(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
+        result = await self._send_for_share_partition(
+            SUMMARY, key, summary_api.PartitionData(key.partition, 0)
+        )
         return StateSummary(
             result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
         )
@@ -217,7 +221,7 @@ class ShareCoordinatorClient:
 
     # Attempts.
 
-    async def _send_part(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
+    async def _send_for_share_partition(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
         outcome = (await self._send_with_retries(rpc, key.group_id, {key: [part]}))[key]
         if outcome.error is not None:
             raise outcome.error

@@ -63,7 +63,7 @@ class CoordinatorLookup:
     def forget_node(self, node: Node) -> None:
         """Remove all share-partitions of a node from the cache after the node did not respond."""
         self._coordinators = {key: found for key, found in self._coordinators.items() if found != node}
-        self._move_to_end(node)
+        self._move_address_to_end(node)
 
     async def _request_coordinators(
         self, keys: list[SharePartitionKey]
@@ -77,11 +77,11 @@ class CoordinatorLookup:
                 raise
             except ShareCoordinatorError as error:
                 failure = error
-                self._move_to_end(node)
+                self._move_address_to_end(node)
         assert failure is not None
         return {key: failure.with_key(key) for key in keys}
 
-    def _move_to_end(self, node: Node) -> None:
+    def _move_address_to_end(self, node: Node) -> None:
         """Move a bootstrap address to the end of the list if it is the first one."""
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coordinator.config.admin import ANONYMOUS, is_loopback
 from coordinator.config.fields import (
-    Allowed,
+    AllowedValues,
     ClaimName,
     EndpointIdentification,
     File,
@@ -54,7 +54,7 @@ class ListenerSecuritySettings(SettingGroup):
     """For PLAIN and SCRAM: a .properties file with lines NAME=PASSWORD, or 
     NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's format."""
 
-    listen_jwks_url: Annotated[str, Allowed("https://..., http://... or a file")] = named_field(
+    listen_jwks_url: Annotated[str, AllowedValues("https://..., http://... or a file")] = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.url", ""
     )
     """For OAUTHBEARER: a JSON Web Key Set that verifies tokens."""
@@ -68,7 +68,7 @@ class ListenerSecuritySettings(SettingGroup):
     """How often keys are fetched from a URL. An unknown key is fetched at once. With 45000, logins end
     within a minute after their key was removed."""
 
-    listen_token_audience: Annotated[str, Allowed("names with commas between")] = named_field(
+    listen_token_audience: Annotated[str, AllowedValues("names with commas between")] = named_field(
         "listen.sasl.oauthbearer.expected.audience", ""
     )
     """The accepted audiences of tokens. Empty: any."""

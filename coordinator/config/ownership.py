@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coordinator.config.fields import INT32_MAX, Allowed, Milliseconds, SettingGroup
+from coordinator.config.fields import INT32_MAX, AllowedValues, Milliseconds, SettingGroup
 from coordinator.errors import ConfigError
 
 
@@ -18,12 +18,12 @@ class OwnershipSettings(SettingGroup):
     """static: this process owns all shards. group: with log=kafka, the coordinators of group.id share the
     shards and take over from each other."""
 
-    group_id: Annotated[str, Allowed("the name of a group"), Field(min_length=1, max_length=249)] = (
+    group_id: Annotated[str, AllowedValues("the name of a group"), Field(min_length=1, max_length=249)] = (
         "share-coordinator"
     )
     """With ownership=group: the Kafka group of the coordinators of one state topic."""
 
-    group_instance_id: Annotated[str, Allowed("a name"), Field(max_length=249)] = ""
+    group_instance_id: Annotated[str, AllowedValues("a name"), Field(max_length=249)] = ""
     """With ownership=group: a unique name that stays the same after a restart, such as the pod's. A
     restarted coordinator then gets its shards back at once, not after session.timeout.ms."""
 

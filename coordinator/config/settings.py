@@ -19,7 +19,7 @@ from coordinator.config.fields import (
     INT32_MAX,
     MASK,
     WILDCARD_HOSTS,
-    Allowed,
+    AllowedValues,
     HostPort,
     SecretMark,
     SettingGroup,
@@ -145,7 +145,9 @@ def _type_and_allowed_values(field: FieldInfo) -> tuple[str, str]:
     if annotation is Path:
         return "path", "a folder"
     if annotation is str:
-        return "text", next((mark.values for mark in field.metadata if isinstance(mark, Allowed)), "a text")
+        return "text", next(
+            (mark.values for mark in field.metadata if isinstance(mark, AllowedValues)), "a text"
+        )
     assert annotation is int
     (low,) = (mark.ge for mark in field.metadata if isinstance(mark, Ge))
     (high,) = (mark.le for mark in field.metadata if isinstance(mark, Le))

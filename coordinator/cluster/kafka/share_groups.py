@@ -68,25 +68,25 @@ _MOVED = (
 )
 
 
-def _describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
+def _make_describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request for the start offsets of groups in all their topics."""
     described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
     message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
     return GeneratedRequest(describe_offsets_api, message)
 
 
-def _find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
+def _make_find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request to any broker for the coordinators of groups."""
     message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
-def _describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
+def _make_describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
-def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
+def _make_delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
     """Return a request that deletes all offsets of a group in some topics."""
     deleted = [delete_api.RequestedTopic(topic) for topic in topics]
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))
@@ -143,7 +143,7 @@ class ShareGroups:
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
             for response in await self._send_to_all_brokers(
-                _describe_offsets_request(names[at : at + _GROUPS_MAX])
+                _make_describe_offsets_request(names[at : at + _GROUPS_MAX])
             ):
                 found += [
                     GroupOffset(
@@ -174,7 +174,7 @@ class ShareGroups:
                 for group in response.groups
             }
 
-        answers = await self._send_to_coordinators(groups, _describe_offsets_request, read_results)
+        answers = await self._send_to_coordinators(groups, _make_describe_offsets_request, read_results)
         return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -188,7 +188,7 @@ class ShareGroups:
         def read_descriptions(response: Any) -> dict[str, GroupDescription]:
             return {group.group_id: _make_description(group) for group in response.groups}
 
-        answers = await self._send_to_coordinators(groups, _describe_groups_request, read_descriptions)
+        answers = await self._send_to_coordinators(groups, _make_describe_groups_request, read_descriptions)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -248,7 +248,7 @@ class ShareGroups:
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: _delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
+            [group], lambda _: _make_delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, ChangeResult] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -339,7 +339,7 @@ class ShareGroups:
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
             found = await self._connections.send_to_any_broker(
-                _find_coordinators_request(unknown[at : at + _GROUPS_MAX])
+                _make_find_coordinators_request(unknown[at : at + _GROUPS_MAX])
             )
             for coordinator in found.coordinators:
                 if coordinator.error_code == ErrorCode.NONE:

@@ -66,8 +66,8 @@ def assign_shards(
     moved to the host of their leader, although their owner could keep them.
     """
     order = sorted(range(len(members)), key=lambda place: _start_order_key(members[place]))
-    holders = _find_holders(members, order, state_partitions)
-    doubles = _find_duplicates(members, order)
+    holders = _find_previous_owners(members, order, state_partitions)
+    doubles = _find_duplicate_members(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
     owning = [place for place in able if members[place].ready] or able
     if not owning:
@@ -87,7 +87,7 @@ def _start_order_key(member: AssignableMember) -> tuple[int, str]:
     return (member.started_ms, member.instance)
 
 
-def _find_holders(
+def _find_previous_owners(
     members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int
 ) -> list[int]:
     """Return the member with the winning claim for each state partition."""
@@ -101,7 +101,7 @@ def _find_holders(
     return holders
 
 
-def _find_duplicates(members: Sequence[AssignableMember], order: Sequence[int]) -> dict[int, int]:
+def _find_duplicate_members(members: Sequence[AssignableMember], order: Sequence[int]) -> dict[int, int]:
     newest = {members[place].wire: place for place in order}
     return {place: newest[members[place].wire] for place in order if newest[members[place].wire] != place}
 
@@ -247,9 +247,9 @@ class _Balancer:
                     others = [other for other in others if members[other].instance == instance]
                 if others:
                     to = min(others, key=lambda other: (self._load[other], self._rank[other]))
-                    self._move_or_swap(partition, place, to, wished)
+                    self._move_or_swap_shard(partition, place, to, wished)
 
-    def _move_or_swap(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
+    def _move_or_swap_shard(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
         if self._load[to] < self._load[owner]:
             self._move_shard(partition, to)
             return

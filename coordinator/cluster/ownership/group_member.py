@@ -179,7 +179,7 @@ class GroupMember:
         change = self._owned_shards.apply_assignment(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
-            await self._deliver_and_wait(self._listener_calls(change))
+            await self._deliver_and_wait(self._make_listener_calls(change))
 
     def adopt_assignment(self, generation: int, decision: bytes) -> None:
         """Apply an assignment: resign, publish the owners, elect."""
@@ -190,7 +190,7 @@ class GroupMember:
         if not decision:
             # No shard was assigned, so all members keep theirs.
             self._refused = "The group's leader could not compute an assignment; shards stay at their owners."
-            self._deliver(self._listener_calls(OwnershipChange()))
+            self._deliver(self._make_listener_calls(OwnershipChange()))
             if self.membership.leads:
                 self._request_rebalance()
             return
@@ -206,7 +206,7 @@ class GroupMember:
                 "resigned": len(change.resigned),
             },
         )
-        self._deliver(self._listener_calls(change))
+        self._deliver(self._make_listener_calls(change))
         if self._draining_reported and not self._owned_shards.held:
             self._given_away.set()
 
@@ -231,9 +231,9 @@ class GroupMember:
     def _on_view_read(self, view: GroupView) -> None:
         """Publish the owners that were read from the group."""
         self._apply_view(view)
-        self._deliver(self._listener_calls(OwnershipChange()))
+        self._deliver(self._make_listener_calls(OwnershipChange()))
 
-    def _listener_calls(self, change: OwnershipChange) -> Calls:
+    def _make_listener_calls(self, change: OwnershipChange) -> Calls:
         self._published_assignment = self.assignment if self._lease.is_fresh() else None
         return [
             *(partial(self._listener.on_resigned, partition) for partition in change.resigned),
@@ -282,7 +282,7 @@ class GroupMember:
                 "no shards and names no owners. It serves its shards while it can append to their logs."
             )
         if self._published_assignment is not (self.assignment if fresh else None):
-            self._deliver(self._listener_calls(OwnershipChange()))
+            self._deliver(self._make_listener_calls(OwnershipChange()))
 
     # Changes by this process.
 
@@ -351,7 +351,7 @@ class GroupMember:
 
     # Draining.
 
-    async def request_handover(self) -> None:
+    async def hand_over_all(self) -> None:
         """Request that the group moves all shards away; return when none is held. `run` must be active."""
         self._draining = True
         if self._owned_shards.held:

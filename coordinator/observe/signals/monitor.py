@@ -131,7 +131,7 @@ class SignalMonitor:
         # Topics without any end offset in this pass.
         self._hidden_topics: set[bytes] = set()
 
-    def current_groups(self) -> Collection[GroupSignals]:
+    def current_signals(self) -> Collection[GroupSignals]:
         """Return the signals of all groups as of the last pass."""
         return self.groups.values()
 

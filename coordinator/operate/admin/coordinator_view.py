@@ -67,6 +67,6 @@ class CoordinatorView(NamedTuple):
             for shard in self.runtime.shard_views()
         ]
 
-    def missing_shards(self) -> list[int]:
+    def unloaded_shards(self) -> list[int]:
         """Return the state partitions whose state is not loaded here."""
         return [shard.state_partition for shard in self.runtime.shard_views() if shard.status != "ACTIVE"]

@@ -115,7 +115,7 @@ def _add_shard_and_group_routes(routes: APIRouter, view: CoordinatorView, turns:
                 total=total,
                 limit=limit,
                 offset=offset,
-                missing_shards=view.missing_shards(),
+                missing_shards=view.unloaded_shards(),
             )
             return await listing.render_page(
                 page, (make_group(*entry, view.group_signals) for entry in selected), _WRITE_WORK
@@ -158,7 +158,7 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
             total=total,
             limit=limit,
             offset=offset,
-            missing_shards=view.missing_shards(),
+            missing_shards=view.unloaded_shards(),
         )
         return await listing.render_page(page, items, _WRITE_WORK)
 

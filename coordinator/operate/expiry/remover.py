@@ -119,12 +119,12 @@ class StateRemover:
         owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
             return []
-        states = {each: self._local_states(each) for each in owned}
+        states = {each: self._read_local_states(each) for each in owned}
         # The observation may be minutes old, so check that no member has joined since.
         described = (await self._groups.describe_groups([group]))[group]
         if described.error_code != ErrorCode.NONE:
             return [_make_refusal(each, described.error_code, described.error_message) for each in owned]
-        still = [each for each in owned if _is_unchanged(each, described, states[each])]
+        still = [each for each in owned if _is_still_unused(each, described, states[each])]
         removals = [RemovalResult(each, 0, _USED) for each in owned if each not in still]
         if not still:
             return removals
@@ -138,7 +138,7 @@ class StateRemover:
                 self._emptied_groups.add(group)
             elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # Kafka has no offsets of that topic, so the local state is left over.
-                removal = await self._delete_unchanged(each, states[each])
+                removal = await self._delete_unchanged_states(each, states[each])
                 removals.append(removal)
                 if not removal.refused:
                     self._emptied_groups.add(group)
@@ -199,17 +199,17 @@ class StateRemover:
             if total and total + len(each.partitions) > SHARE_PARTITIONS_MAX:
                 break
             total += len(each.partitions)
-            chosen[each] = self._local_states(each)
-        # The states were read before this query, so `_delete_unchanged` keeps state that is written after it.
-        missing = await self._confirm_missing(chosen)
+            chosen[each] = self._read_local_states(each)
+        # The states were read before this query, so `_delete_unchanged_states` keeps state written later.
+        missing = await self._find_still_missing(chosen)
         return [
-            await self._delete_unchanged(each, states)
+            await self._delete_unchanged_states(each, states)
             if each in missing
             else RemovalResult(each, 0, "it exists in Kafka again")
             for each, states in chosen.items()
         ]
 
-    async def _confirm_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
+    async def _find_still_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
         topics = {each.topic_id for each in due if each.reason is AbandonmentReason.TOPIC_DELETED}
         groups = {each.group_id for each in due if each.reason is AbandonmentReason.GROUP_DELETED}
         missing_topics = (
@@ -226,12 +226,12 @@ class StateRemover:
             )
         }
 
-    def _local_states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
+    def _read_local_states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
         keys = [SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions]
         states = ((key, self._runtime.share_partition(key)) for key in keys)
         return {key: state for key, state in states if state is not None}
 
-    async def _delete_unchanged(
+    async def _delete_unchanged_states(
         self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
     ) -> RemovalResult:
         """Delete the states that have not changed."""
@@ -244,7 +244,7 @@ class StateRemover:
         return RemovalResult(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
 
 
-def _is_unchanged(
+def _is_still_unused(
     each: AbandonedState, now: GroupDescription, states: Mapping[SharePartitionKey, ShareState]
 ) -> bool:
     """Return whether the group stayed empty and its state was not initialised since the observation."""
