@@ -306,7 +306,7 @@ def make_forwarding(
 
 
 def make_ownership(config: Config, instance: str, advertised: HostPort, http: HostPort) -> Ownership:
-    """Return the configured ownership; `instance` identifies this process in it."""
+    """Return the configured ownership; `instance` identifies this process in its group."""
     replica = Replica(
         instance=instance,
         wire=str(advertised),

@@ -57,7 +57,7 @@ class AdminClient:
         self._tls = _make_tls_context(scheme, ca, cert, key)
 
     def get(self, path: str, **query: object) -> Answer:
-        """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
+        """Return a response. Raises RequestRefused, or CoordinatorError if there is no response."""
         return self._send_request("GET", path, _TIMEOUT_S, query)
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
@@ -228,7 +228,7 @@ def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLConte
 
 
 def _format_error(answer: Answer, http_status: int) -> str:
-    """Return the error message, and the coordinator that should be asked instead."""
+    """Return the error message of a response, with the URL of the shard's owner if the response has it."""
     if "message" not in answer:
         status = f"HTTP status {http_status}"
         return (

@@ -37,7 +37,7 @@ _OPTIONS = {
 
 
 def with_admin_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the connection options to a command; it gets an `AdminClient` as `api`."""
+    """Add the connection options to a command, which gets an `AdminClient` as argument `api`."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.signature(command)
     parameters = [each.replace(kind=keyword) for each in signature.parameters.values() if each.name != "api"]

@@ -203,14 +203,14 @@ def open_source(text: str, extra: list[str], config: Path | None, settings: list
 
 
 def open_engine(name: str, master: str, processes: int | None) -> "Engine":
-    """Return the engine of a command. Raises ConfigError and LogError."""
+    """Return the engine (local processes or Spark) that the flags select. Raises ConfigError and LogError."""
     from coordinator.recovery.engines import open_engine
 
     return open_engine(name, master=master, processes=processes)
 
 
 def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
-    """Return the addresses of --live, a coordinator or a broker that returns it. Raises ConfigError."""
+    """Return the coordinator that --live names directly or through a broker. Raises ConfigError."""
     from coordinator.client.addresses import parse_addresses
     from coordinator.errors import ConfigError
     from coordinator.recovery.live_coordinator import LiveCoordinator
@@ -223,7 +223,7 @@ def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
 
 
 def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "LogCut":
-    """Return the cut that the flags select. Raises ConfigError."""
+    """Return the offsets or the time at which reading the log ends. Raises ConfigError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.manifest import parse_time
     from coordinator.recovery.sources import LogCut

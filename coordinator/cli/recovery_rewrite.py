@@ -70,8 +70,9 @@ def rewrite(
 ) -> None:
     """Write the states of a log to a new journal or topic: re-shard it, or restore a backup.
 
-    A dry run unless --execute is given. A target that has an owner is refused. Afterwards, source and target
-    are compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1 refused or failed.
+    A dry run unless --execute is given. A target that has an owner is refused. After the copy, the states of
+    source and target are compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1
+    refused or failed.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     cut = recovery.parse_cut(as_of_offset, as_of_time)

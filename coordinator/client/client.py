@@ -1,9 +1,9 @@
 """The client: each operation makes attempts, with a lookup and one request to each coordinator.
 
-All operations use the same path.  A call has one part, the request data, for each share-partition.  An
-attempt sends each part to its coordinator.  Parts with a retriable error are retried after a delay.  Source
-of the retry rules: PersisterStateManager of Kafka 4.4.  Kafka allows 5 failed lookups and 5 failed requests;
-this client allows 5 attempts in total.
+A call has one part, its request data, for each share-partition. An attempt sends each part to its
+coordinator. Parts with a retriable error are retried after a delay. Source of the retry rules:
+PersisterStateManager of Kafka 4.4. Kafka allows 5 failed lookups and 5 failed requests; this client allows 5
+attempts in total.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class ReadState(NamedTuple):
-    """The state for a new leader. Start offset -1: not known yet; batches are sorted and disjoint."""
+    """The state for a new leader. Start offset -1 means unknown; batches are sorted and disjoint."""
 
     state_epoch: int
     start_offset: int
@@ -55,7 +55,7 @@ class ReadState(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """A state without its batches. Start offset -1: none yet, or no state; complete count -1: unknown."""
+    """A state without its batches. Start offset -1 means unknown or no state; complete count -1 unknown."""
 
     state_epoch: int
     leader_epoch: int

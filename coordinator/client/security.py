@@ -53,7 +53,7 @@ class ClientSecurity(NamedTuple):
     def tls_context(self, prefix: str = "ssl.") -> ssl.SSLContext | None:
         """Return the context for a connection, None without TLS.
 
-        Raises ConfigError for an unusable file, with its setting, which begins with `prefix`.
+        Raises ConfigError for an unusable file; the error names the setting of the file, with `prefix`.
         """
         if not self.uses_tls:
             return None

@@ -37,7 +37,8 @@ _OTHER_ENV = {
     *(ENV_PREFIX + name for name in ("URL", "TOKEN_FILE", "CA", "CERT", "KEY")),
 }
 
-# Kubernetes sets these in every pod that can use a Service named share-coordinator or share-coordinator-*.
+# Kubernetes sets variables of this form in every pod that can use a Service named share-coordinator or
+# share-coordinator-*.
 _SERVICE_LINK = re.compile(
     ENV_PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -143,7 +144,7 @@ def _read_file(path: Path) -> dict[str, _SettingValue]:
     except OSError as error:
         raise ConfigError("--config", str(path), f"a readable file ({error.strerror})") from None
     except ValueError as error:
-        # This includes UnicodeDecodeError, a subclass of ValueError.
+        # ValueError includes its subclass UnicodeDecodeError.
         raise ConfigError("--config", str(path), f"a UTF-8 file of name=value lines ({error})") from None
     values = {}
     for name, text, line in entries:

@@ -52,8 +52,8 @@ _REFUSALS = {
     ErrorCode.INVALID_CONFIG,
     ErrorCode.POLICY_VIOLATION,
 }
-# InitProducerId requires a transaction timeout up to the broker's maximum. It has no effect,
-# because no transaction is begun.
+# InitProducerId requires a transaction timeout up to the broker's maximum. The timeout has no effect, because
+# no transaction is begun.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
 
@@ -113,7 +113,7 @@ class Brokers:
         self._connections.refresh_soon()
 
     def unreachable_reason(self) -> str | None:
-        """Return why no broker can be reached, None if one can."""
+        """Return why no broker can be reached, or None if a broker can be reached."""
         return self._connections.unreachable_reason()
 
     def pin_topic_id(self) -> bytes:
@@ -173,7 +173,7 @@ class Brokers:
     async def list_offsets_after(
         self, node: int, channel: str, partitions: Sequence[int], time_ms: int
     ) -> Mapping[int, ListedOffset]:
-        """Return the offset of the first record after a time, -1 if there is none."""
+        """Return the offset of the first record after a time by partition, -1 if there is none."""
         return await self._list_offsets_at(node, channel, partitions, time_ms + 1)
 
     async def _list_offsets_at(

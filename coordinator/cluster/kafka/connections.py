@@ -1,8 +1,9 @@
 """Connect to brokers through aiokafka, and keep the metadata of one topic.
 
-Only aiokafka's connections (TLS, SASL, ApiVersions, framing) and request classes are used. Its client is not
-used, because it connects to one broker at a time and never returns to the bootstrap servers. It may also
-create a topic by requesting its metadata. Metadata requests of this module never create topics.
+Only aiokafka's connections (TLS, SASL, ApiVersions, framing) and request classes are used. aiokafka's client
+class is not used, because it connects to one broker at a time and never returns to the bootstrap servers.
+That class may also create a topic by requesting its metadata. Metadata requests of this module never create
+topics.
 """
 
 import asyncio
@@ -124,7 +125,7 @@ class Connections:
         self._refresh_asked.set()
 
     def unreachable_reason(self) -> str | None:
-        """Return why no broker can be reached, None if one can."""
+        """Return why no broker can be reached, or None if a broker can be reached."""
         return self.metadata.unreachable_reason
 
     def node_ids(self) -> list[int]:

@@ -64,8 +64,8 @@ class KafkaGroupClient:
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used.
 
-        If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this should be
-        a small part of the session timeout.
+        If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this timeout
+        should be a small part of the session timeout.
         """
         self._group_id = group_id
         self._session_timeout_ms = round(session_timeout_s * 1000)
@@ -81,7 +81,7 @@ class KafkaGroupClient:
         )
 
     async def find_coordinator(self) -> FindCoordinatorResult:
-        """Find the coordinator through brokers of refreshed metadata."""
+        """Refresh the metadata, and find the group coordinator through one of the brokers."""
         await self._connections.refresh(ask_others=True)
         found = await self._connections.send_to_any_broker(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
         if found.error_code == ErrorCode.NONE:

@@ -43,7 +43,7 @@ _SHARE = "share"
 _GROUP_KEY = 0
 # Since version 4, FindCoordinator returns the coordinators of many groups at once (KIP-699).
 _FIND_COORDINATOR_VERSION = 4
-# Groups and topic ids per request.
+# Maximum number of groups or topic ids in a request.
 _GROUPS_MAX = 200
 _TOPICS_MAX = 1_000
 
@@ -158,7 +158,7 @@ class ShareGroups:
         return found
 
     async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
-        """Return the groups without any offsets, also unknown ones, according to their coordinators.
+        """Return the groups for which their coordinators report no offsets, including unknown groups.
 
         Groups with an error are not returned. Coordinators do not report topics that this client may not
         describe (ACL). Raises like `describe_groups`.
@@ -232,9 +232,9 @@ class ShareGroups:
         """Delete all offsets of a group in these topics (DeleteShareGroupOffsets); return results by name.
 
         The group coordinator first has the state deleted by the share coordinator, and then deletes its own
-        metadata. It refuses with NON_EMPTY_GROUP while the group has members. If the group itself is deleted
-        in between, the response mentions no topic (Kafka's GroupMetadataManager). Then each result is
-        GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
+        metadata. The group coordinator refuses with NON_EMPTY_GROUP while the group has members. If the group
+        itself is deleted in between, the response mentions no topic (Kafka's GroupMetadataManager). If no
+        topic is mentioned, each result is GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
         """
 
         def read_results(response: Any) -> dict[str, Any]:
@@ -258,8 +258,8 @@ class ShareGroups:
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, ChangeResult]:
         """Delete groups with all their offsets and state (DeleteGroups).
 
-        The group coordinator refuses with NON_EMPTY_GROUP while a group has members. It deletes groups of any
-        type. Raises like `describe_groups`.
+        The group coordinator refuses with NON_EMPTY_GROUP while a group has members. DeleteGroups deletes
+        groups of any type. Raises like `describe_groups`.
         """
 
         def read_results(response: Any) -> dict[str, ChangeResult]:
@@ -271,7 +271,7 @@ class ShareGroups:
 
     async def _send_to_all_brokers(self, request: Any) -> list[Any]:
         try:
-            # A broker that was removed from the cluster would never answer.
+            # Refresh the list of brokers: a broker that was removed from the cluster would never answer.
             await self._connections.refresh()
             return [
                 await self._connections.send(node, METADATA_CHANNEL, request)
@@ -289,8 +289,8 @@ class ShareGroups:
     ) -> dict[str, Any]:
         """Send requests to the coordinator of each group, until it answers or the attempts run out.
 
-        An error is a `ChangeResult`, or a `GroupDescription` with an error code. A change that may be in
-        progress is not sent again.
+        An error is a `ChangeResult`, or a `GroupDescription` with an error code. If a deletion may be in
+        progress, the request is not sent again.
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(

@@ -259,7 +259,7 @@ class _Balancer:
             self._move_shard(back, owner)
 
     def _find_swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
-        """Return a shard that `place` can give to `owner`; None if there is none.
+        """Return a shard that member `place` can give to member `owner`, or None.
 
         `owner` must reach the leader of the shard. Preferred in this order: `place` does not reach the
         leader, `place` is not on the leader's host, `owner` is on the leader's host.

@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 # Added to the time limit of each step of draining and stopping, so that the step itself times out first.
 _GRACE_S = 1.0
-# The pause after an unexpected exception.
+# The pause after an unexpected exception, before the membership is run again.
 _FAILURE_PAUSE_S = 1.0
 
 
@@ -157,7 +157,7 @@ class GroupOwnership:
     # Calls between the two event loops.
 
     def _deliver_listener_calls(self, calls: Calls) -> None:
-        """Run a batch of calls on the listener's loop, after earlier batches."""
+        """Schedule a batch of listener calls on the listener's loop, after earlier batches."""
         assert self._main is not None
         # RuntimeError: the listener's loop is closed, so the calls are no longer needed.
         with suppress(RuntimeError):

@@ -129,7 +129,7 @@ class GroupMember:
     # Membership callbacks.
 
     def encode_metadata(self) -> bytes:
-        """Return the current metadata of this replica as bytes, and remember what they report."""
+        """Return the metadata of this replica as bytes, and remember the reported values."""
         self._draining_reported = self._draining
         self._unreached_reported = self._reachability.unreached
         self._wishes_reported = {
@@ -275,7 +275,7 @@ class GroupMember:
         _logger.warning("%s", sentence)
 
     def on_lease_changed(self, fresh: bool) -> None:
-        """Publish the owners while the lease is fresh."""
+        """Publish the owners if the lease is fresh, else no owners."""
         if not fresh:
             _logger.warning(
                 "No heartbeat of the group succeeded for too long. Until one does, this coordinator claims "
@@ -292,7 +292,7 @@ class GroupMember:
             self._request_rebalance()
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Request the hand-over of a shard to an instance, or to any other one if it is ""."""
+        """Request the hand-over of a shard to an instance; "" means any other instance."""
         if state_partition in self._owned_shards.held:
             self._wishes[state_partition] = instance
             self._request_rebalance(urgent=True)
@@ -300,7 +300,8 @@ class GroupMember:
     def _request_rebalance(self, *, urgent: bool = False, improves: bool = False) -> None:
         """Request a rebalance.
 
-        If it only improves the placement of shards, wait longer, so that other members can request one too.
+        If the rebalance only improves the placement of shards, wait longer, so that other members can request
+        one too.
         """
         self._joins += 1
         pause_s = self._limits.reachability_interval_s if improves else self._limits.rebalance_pause_s

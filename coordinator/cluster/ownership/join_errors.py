@@ -53,7 +53,7 @@ class JoinFailure(Exception):
 
 
 def make_join_failure(code: int, group: str) -> JoinFailure:
-    """Return the failure for an error code of a group."""
+    """Return the exception for an error code in a response of the coordinator of Kafka group `group`."""
     if code in _EXPECTED_ERRORS:
         return JoinFailure(None)
     sentence = _MESSAGES.get(code, "Kafka refuses this replica in group {group}: error {code}.")

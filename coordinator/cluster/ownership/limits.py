@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-# The duration of a lease as a fraction of Kafka's timeouts. The rest allows for differences between clock
-# rates. Latency is harmless, because a lease starts when a request is sent, and Kafka's timeout when it
+# The duration of a lease as a fraction of Kafka's timeouts. The remaining 0.2 allows for differences between
+# clock rates. Latency is harmless, because a lease starts when a request is sent, and Kafka's timeout when it
 # arrives.
 LEASE_FRACTION = 0.8
 
@@ -24,8 +24,8 @@ class GroupLimits(NamedTuple):
 
     `unready_after_s`: how long this process must be unready before it reports this to the group.
     `locality_interval_s`: how often the group's leader checks whether shards could be closer to their
-    partition leaders. `locality_moves_max`: how many shards it then moves at once. `leave_timeout_s`: how
-    long leaving may take.
+    partition leaders. `locality_moves_max`: the maximum number of shards that one such check moves.
+    `leave_timeout_s`: how long leaving may take.
     """
 
     session_timeout_s: float = 10.0

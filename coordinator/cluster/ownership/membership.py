@@ -98,7 +98,8 @@ class Membership:
             tasks.create_task(self._watch_lease(), name="group lease")
 
     def request_rebalance(self, pause_s: float) -> None:
-        """Rejoin, at the earliest `pause_s` after the last rebalance. The metadata must have changed by then.
+        """Rejoin, at the earliest `pause_s` after the last rebalance. The metadata of this member must have
+        changed by then.
 
         If another rebalance comes first, it uses the new metadata, and this request is done.
         """

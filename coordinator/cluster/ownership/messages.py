@@ -117,9 +117,9 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `owners` has the new owner of each state partition, and `holders` the previous one: an index in
     `replicas`, or NOBODY. `cut_off` are shards whose previous owner does not reach their leader. `doubles`
-    are the instance ids that get no shards because a newer replica has the same address. `refused` are those
-    with other settings, with the reason. `unreached` are the brokers that some member does not reach.
-    `instances` has the instance of each member id, "" if its metadata cannot be read.
+    are the instance ids that get no shards because a newer replica has the same address. `refused` maps the
+    instance ids with other settings to the reason. `unreached` are the brokers that some member does not
+    reach. `instances` has the instance of each member id, "" if its metadata cannot be read.
     """
 
     setting: GroupSettings
@@ -260,7 +260,7 @@ def _newest_metadata_by_replica(members: Iterable[tuple[str, MemberMetadata]]) -
     """Return the newest metadata for each replica, in the order of their starts.
 
     A process that had to join again has two members, until Kafka removes the one that sends no heartbeats. A
-    restarted static member has the assignment of the replica before.
+    restarted static member has the assignment of its previous process.
     """
     newest: dict[str, MemberMetadata] = {}
     for replica, metadata in sorted(members, key=_age_sort_key):

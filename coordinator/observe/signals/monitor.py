@@ -286,7 +286,7 @@ class SignalMonitor:
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
                 if self._last_pass_s is not None and self._is_outdated(key):
-                    # The start offset may have moved meanwhile.
+                    # The start offset may have moved while the state was outdated.
                     since_s += now_s - self._last_pass_s
             before = _StartOffsetHistory(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
@@ -362,7 +362,7 @@ class SignalMonitor:
 
     def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
-        # The problem of a group that was deleted is over, too.
+        # The problem of a deleted group has ended, too.
         for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
             after = groups[group].problem if group in groups else Problem.NONE

@@ -78,7 +78,7 @@ class TopicNameCache:
         return True
 
 
-# 1 s, 1.3 s, ... 173 days.
+# The ages that the binary search distinguishes: 1 s, 1.3 s, ... 173 days.
 AGES_S = tuple(1.3**step for step in range(63))
 # Maximum number of groups with different start offsets whose ages are found for one partition, because a
 # request can have only one time for each partition. The ages of further groups stay unknown.

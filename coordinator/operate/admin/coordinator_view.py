@@ -68,5 +68,5 @@ class CoordinatorView(NamedTuple):
         ]
 
     def unloaded_shards(self) -> list[int]:
-        """Return the state partitions whose state is not loaded here."""
+        """Return the state partitions whose shards are not loaded in this process."""
         return [shard.state_partition for shard in self.runtime.shard_views() if shard.status != "ACTIVE"]

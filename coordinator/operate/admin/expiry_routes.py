@@ -79,7 +79,7 @@ class ExpiryPage(Page[AbandonedTopic]):
 
 
 class RemovedTopic(BaseModel):
-    """The result for one topic of a group that was due."""
+    """The result of a round for the state of one group and topic."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -92,7 +92,7 @@ class RemovedTopic(BaseModel):
 
 
 class ExpiryRound(BaseModel):
-    """The result of a round; in a dry run, the expected result."""
+    """The result of a round of expiry; in a dry run, the expected result."""
 
     executed: bool
     items: list[RemovedTopic]

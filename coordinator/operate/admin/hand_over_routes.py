@@ -46,7 +46,7 @@ def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:
         """Hand a shard over to another coordinator of the group."""
         if request_body.execute:
-            # Before the validation, whose errors name the members of the group.
+            # Authorize before the validation, because its errors name the members of the group.
             authorize_write(request)
         instance = _find_target_instance(view, request_body)
         previous_owner = view.owners.owner(request_body.shard)

@@ -35,7 +35,7 @@ _RESPONSE_WITHIN_S = 120.0
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection. Its requests carry the client's certificate, if there is one."""
+    """One HTTP connection. The ASGI scope of its requests has the client's certificate, if any."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Connection(HttpToolsProtocol):
         self.scope, self.headers = cast(Any, {}), []
 
     def data_received(self, data: bytes) -> None:
-        """Queue bytes for a turn, and stop reading until then."""
+        """Queue received bytes, and stop reading until they are parsed."""
         self._received.append(data)
         if len(self._received) == 1:
             self.transport.pause_reading()

@@ -56,8 +56,8 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# Number of offset ranges from `from_offset` on. Each range has at least one offset, so the ranges cover at
-# least 256 offsets.
+# Number of offset ranges that a response has from `from_offset` on. Each range has at least one offset, so
+# the ranges cover at least 256 offsets.
 _NEAR = 256
 
 

@@ -82,7 +82,7 @@ class Expiry:
         file: ObservationStore | None = None,
         has_other_owners: bool = False,
     ) -> None:
-        """`has_fresh_lease` returns whether the group has recently confirmed this process as an owner."""
+        """`has_fresh_lease` returns whether Kafka has recently confirmed this process as an owner."""
         interval_ms = round(interval_s * 1000)
         self._full_interval_ms = max(
             interval_ms, (rules.retention_minutes or 0) * _MINUTE_MS // _FULL_OBSERVATIONS_PER_RETENTION
@@ -159,7 +159,7 @@ class Expiry:
         )
 
     async def run_round(self, *, all_groups: bool = True) -> ExpiryRoundResult:
-        """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer.
+        """Observe the cluster and remove due state. Raises CoordinatorError if Kafka does not answer.
 
         Without `all_groups`, observe the groups of other owners only if their last observation is too old.
         """

@@ -244,7 +244,7 @@ class GroupObserver:
         } | presence.names
         unknown = topic_ids and not presence.names
         if unknown:
-            # Probably bootstrap.servers selects another cluster. All topics are unlikely to be deleted.
+            # Probably bootstrap.servers selects another cluster. It is unlikely that all topics were deleted.
             self._missing.clear()
             return (
                 f"The cluster knows none of the {len(topic_ids)} topics that have state, so they are not "

@@ -234,7 +234,7 @@ class StateRemover:
     async def _delete_unchanged_states(
         self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
     ) -> RemovalResult:
-        """Delete the states that have not changed."""
+        """Delete the given local states, except those that have changed since."""
         now_s = asyncio.get_running_loop().time()
         deletions = [_ConditionalDeletion(key, state, now_s) for key, state in states.items()]
         for deletion in deletions:
@@ -247,7 +247,7 @@ class StateRemover:
 def _is_still_unused(
     each: AbandonedState, now: GroupDescription, states: Mapping[SharePartitionKey, ShareState]
 ) -> bool:
-    """Return whether the group stayed empty and its state was not initialised since the observation."""
+    """Return whether, since the observation, the group stayed empty and no state was initialised."""
     initialized_ms = max((state.create_timestamp for state in states.values()), default=0)
     return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
 

@@ -49,9 +49,9 @@ class HistoryRequest(NamedTuple):
     limit: int
 
     async def read(self) -> dict[str, Any]:
-        """Return the page as values for JSON, the latest event first. Raises LogError and DecodeError.
+        """Return a page of the history as values for JSON, the latest event first.
 
-        Only the events of the page are kept in memory.
+        Only the events of the page are kept in memory. Raises LogError and DecodeError.
         """
         records = _ValidRecords(self.log, self.state_partition, [self.key])
         state: ShareState | None = None
@@ -92,9 +92,10 @@ class HistoryRequest(NamedTuple):
 
 
 class SkipsRequest(NamedTuple):
-    """A request for the skips of share-partitions that began at or above a start offset.
+    """A request for the skips in the log of one state partition.
 
-    A skip is a start offset that passed incomplete records.
+    A skip is a start offset that passed incomplete records. `from_offsets` has, for each share-partition, the
+    lowest start offset before a skip.
     """
 
     log: LogLocation
@@ -124,7 +125,7 @@ class _ValidRecords:
         # The keys of snapshots and updates differ only in the record type before this suffix.
         self._key_suffixes = {encode_record(StateRecord(key, None))[0][2:] for key in keys}
         self.fencing_filter = FencingFilter()
-        # The first record of the log.
+        # Offset and timestamp of the first record of the log.
         self.start_offset: int | None = None
         self.start_ms = 0
 

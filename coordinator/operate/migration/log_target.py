@@ -151,7 +151,7 @@ class LogTarget(MigrationTarget):
 
 
 def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
-    """Combine pieces into appends of at most APPEND_BYTES_MAX; yield each with its number of pieces."""
+    """Combine share-partitions' records into appends of at most APPEND_BYTES_MAX; yield (count, append)."""
     count, records, size_bytes = 0, list[tuple[bytes, bytes | None]](), 0
     for piece in pieces:
         piece_bytes = sum(len(key) + len(value or b"") for key, value in piece)

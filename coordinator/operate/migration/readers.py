@@ -27,7 +27,7 @@ SLICE_BATCHES = 128
 
 
 class LogReader:
-    """Reads a log and folds its records to states. The defaults are those of a log without a lock."""
+    """Reads a log and folds its records to states. The default methods are those of a log without a lock."""
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
@@ -41,9 +41,8 @@ class LogReader:
         """Raise LogLocked if another process locks the log. Changes nothing."""
 
     def exclude_writers(self) -> AbstractContextManager[None]:
-        """Return a context manager that excludes other writers, if it can without changing the log.
-
-        Otherwise, the migration detects changes afterwards.
+        """Return a context manager that excludes other writers, if that is possible without changing the log.
+        If it is not possible, the migration detects changes afterwards.
         """
         return nullcontext()
 
@@ -203,7 +202,7 @@ class JournalReader(LogReader):
 
     @contextmanager
     def exclude_writers(self) -> Iterator[None]:
-        """Hold the journal's lock. Raises LogLocked if a coordinator holds it."""
+        """Hold the journal's lock. Raises LogLocked if a coordinator holds the journal's lock."""
         disk = RealDisk(self.folder)
         disk.lock()
         try:
