@@ -65,8 +65,8 @@ class ListenerSecuritySettings(SettingGroup):
     listen_jwks_refresh_ms: Milliseconds = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000
     )
-    """How often keys are fetched from a URL. An unknown key is fetched at once. With 45000, logins end
-    within a minute after their key was removed."""
+    """How often keys are fetched from a URL. If a token names an unknown key, keys are fetched at once. With
+    45000, logins end within a minute after their key was removed."""
 
     listen_token_audience: Annotated[str, AllowedValues("names with commas between")] = named_field(
         "listen.sasl.oauthbearer.expected.audience", ""
@@ -74,7 +74,7 @@ class ListenerSecuritySettings(SettingGroup):
     """The accepted audiences of tokens. Empty: any."""
 
     listen_token_issuer: str = named_field("listen.sasl.oauthbearer.expected.issuer", "")
-    """The accepted issuer of tokens. Empty: any whose key is in the set."""
+    """The accepted issuer of tokens. If empty, every issuer with a key in the key set is accepted."""
 
     listen_token_sub_claim: ClaimName = named_field("listen.sasl.oauthbearer.sub.claim.name", "sub")
     """The claim that contains the user name."""
@@ -86,7 +86,7 @@ class ListenerSecuritySettings(SettingGroup):
 
     listen_reauth_max_ms: NonNegative = named_field("listen.connections.max.reauth.ms", 0)
     """The lifetime of a SASL login; clients re-authenticate before its end (KIP-368). 0: unlimited. A login
-    ends with its token."""
+    by token ends when the token expires."""
 
     listen_failed_authentication_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = named_field(
         "listen.connection.failed.authentication.delay.ms", 100

@@ -19,10 +19,10 @@ class TlsSettings(SettingGroup):
     """A PEM file with the client certificate. Empty: none."""
 
     key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
+    """A PEM file with the private key, if the certificate file does not contain it."""
 
     key_password: Secret = ""
-    """The password of the key."""
+    """The password of the private key."""
 
     ca_location: File = ""
     """A PEM file with the trusted authorities. Empty: the system's authorities."""

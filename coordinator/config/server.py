@@ -29,8 +29,8 @@ class ServerSettings(SettingGroup):
     """The address of the HTTP server: page, API, metrics and probes."""
 
     advertise: Address = HostPort("127.0.0.1", 9095)
-    """The address that FindCoordinator returns. Default: that of listen. Required if listen is a wildcard
-    address. Port 0: the port of listen."""
+    """The address that FindCoordinator returns. Default: the address of listen. Required if listen is a
+    wildcard address. With port 0, the port of listen is returned."""
 
     log: Literal["memory", "journal", "kafka"] = "journal"
     """The state log: a journal on disk, a Kafka topic (at bootstrap.servers), or memory (not stored; for
@@ -89,9 +89,9 @@ class ServerSettings(SettingGroup):
     request_elements_max: Annotated[int, Field(ge=100, le=10_000_000)] = named_field(
         "request.max.elements", 30_000
     )
-    """The maximum number of elements in a request; more close the connection. Each topic, partition and key
-    counts 1, as do 16 state batches and 64 bytes of a long text. A request for 10 000 share-partitions has
-    at most 20 000."""
+    """The maximum number of elements in a request; a request with more closes its connection. Each topic,
+    partition and key counts 1, as do 16 state batches and 64 bytes of a long text. A request for 10 000
+    share-partitions has at most 20 000 elements."""
 
     response_bytes_max: Annotated[int, Field(ge=100, le=INT32_MAX)] = named_field(
         "response.max.bytes", 16 << 20
@@ -141,7 +141,7 @@ class ServerSettings(SettingGroup):
     """text for terminals, json (an object per line) for log collectors; auto chooses by the output."""
 
     metrics_partition_level: Literal["off", "all"] = "off"
-    """all: add metrics per share-partition."""
+    """With all, /metrics includes metrics per share-partition."""
 
     metrics_partitions_max: Count = named_field("metrics.partition.max", 10_000)
     """The maximum number of share-partitions with metrics; further ones are omitted."""
