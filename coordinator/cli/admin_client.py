@@ -65,7 +65,7 @@ class AdminClient:
         return self._send_request("POST", path, _WRITE_TIMEOUT_S, content=_drop_none(order))
 
     def list_items(self, path: str, **query: object) -> Iterator[Answer]:
-        """Yield all items of a list, page by page. Concurrent changes never repeat or omit other items."""
+        """Yield all items of a list, page by page. Items added or removed meanwhile shift no other item."""
         after, offset = None, 0
         while True:
             page = self.get(path, limit=_PAGE, after=after, offset=offset or None, **query)

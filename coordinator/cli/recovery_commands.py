@@ -236,7 +236,7 @@ def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "LogCut":
 
 
 def require_packages(*packages: str) -> None:
-    """Raise a CoordinatorError in one line if a package of the extra is not installed."""
+    """Raise a CoordinatorError if a package of the pip extra `recovery` is not installed."""
     from importlib.util import find_spec
 
     from coordinator.errors import CoordinatorError

@@ -213,7 +213,7 @@ def explain(
 def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None], list[str]]:
     """Separate the arguments of `explain` from setting flags and their values. Raises ConfigError.
 
-    Typer has no definition of these flags and would treat them as arguments.
+    Typer has no definition of setting flags and would treat them as arguments.
     """
     from coordinator.errors import ConfigError
 

@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(size + header + body)
         return answer
 
-    # Receive responses: called by the transport.
+    # Methods that the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""

@@ -1,7 +1,8 @@
 """Find the coordinators of share-partitions with FindCoordinator, and cache them until an error.
 
 Kafka's persister sends FindCoordinator before every request; this client caches the response.  A cached
-response is outdated only when coordinators move: the old one then returns NOT_COORDINATOR or is unreachable.
+response is outdated only when coordinators move: the old coordinator then returns NOT_COORDINATOR or is
+unreachable.
 """
 
 from collections.abc import Collection

@@ -32,7 +32,7 @@ from coordinator.config.relay import RelaySettings
 from coordinator.config.server import ServerSettings
 from coordinator.errors import ConfigError
 
-# The node ids of replicas are above the first by a hash. A large range makes collisions unlikely.
+# The node ids of a replica begin at node.id.first plus a hash. A large range makes collisions unlikely.
 NODE_ID_FIRST_MAX_IN_GROUP = 2**30
 
 
@@ -55,7 +55,7 @@ class Config(
     @model_validator(mode="before")
     @classmethod
     def _complete_values(cls, values: object) -> object:
-        """Let `advertise` default to `listen`, and collect the values of groups: `http_ssl_client_auth`."""
+        """Let `advertise` default to `listen`, and move `http_ssl_*` etc. into groups."""
         if not isinstance(values, Mapping):
             return values
         complete = dict(values)

@@ -38,7 +38,7 @@ from coordinator.errors import LogRefused, LogUnavailable
 from protocol.errors import ErrorCode, kafka_error
 from protocol.messages import produce as produce_api
 
-# Brokers answer a deletion when all live replicas have made it, or at its timeout.
+# Brokers answer DeleteRecords when all live replicas have deleted the records, or at its timeout.
 _PRUNE_CHANNEL = "prune"
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0

@@ -28,8 +28,8 @@ from protocol.messages import heartbeat as heartbeat_api
 from protocol.messages.heartbeat import HeartbeatRequest
 
 _GROUP_KEY = 0
-# Maximum wait for partition leaders. They affect only the placement of shards, so an assignment does not wait
-# longer.
+# Maximum wait for partition leaders. Partition leaders affect only the placement of shards, so an assignment
+# does not wait longer.
 _LEADERS_WITHIN_S = 1.0
 
 # A broker delays a join, and later requests on the connection, until the other members have joined.

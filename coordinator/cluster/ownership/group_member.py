@@ -179,7 +179,7 @@ class GroupMember:
         change = self._owned_shards.apply_assignment(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
-            await self._deliver_and_wait(self._make_listener_calls(change))
+            await self._deliver_calls_and_wait(self._make_listener_calls(change))
 
     def adopt_assignment(self, generation: int, decision: bytes) -> None:
         """Apply an assignment: resign, publish the owners, elect."""
@@ -188,7 +188,7 @@ class GroupMember:
             if self._wishes.get(partition) == instance:
                 del self._wishes[partition]
         if not decision:
-            # No shard was assigned, so all members keep theirs.
+            # No shard was assigned, so all members keep their shards.
             self._refused = "The group's leader could not compute an assignment; shards stay at their owners."
             self._deliver(self._make_listener_calls(OwnershipChange()))
             if self.membership.leads:
@@ -300,8 +300,7 @@ class GroupMember:
     def _request_rebalance(self, *, urgent: bool = False, improves: bool = False) -> None:
         """Request a rebalance.
 
-        If the rebalance only improves the placement of shards, wait longer, so that other members can request
-        one too.
+        If the rebalance only improves the placement of shards, wait longer for requests of other members.
         """
         self._joins += 1
         pause_s = self._limits.reachability_interval_s if improves else self._limits.rebalance_pause_s
@@ -369,9 +368,9 @@ class GroupMember:
 
     async def wait_for_listener_calls(self) -> None:
         """Return when the listener has processed all calls."""
-        await self._deliver_and_wait([])
+        await self._deliver_calls_and_wait([])
 
-    async def _deliver_and_wait(self, calls: Calls) -> None:
+    async def _deliver_calls_and_wait(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, and wait for it."""
         finished = asyncio.Event()
         loop = asyncio.get_running_loop()

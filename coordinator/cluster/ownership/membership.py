@@ -179,7 +179,7 @@ class Membership:
         self._rebalanced_s = asyncio.get_running_loop().time()
         self._callbacks.adopt_assignment(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
-            # Shards that the assignment takes away must not be read under the lease that it renews.
+            # Shards that the assignment takes away must not be read under the lease that the sync renews.
             await self._wait_for_callback(self._callbacks.wait_for_listener_calls())
         self.assignment_generation, self._assignment_member_id = joined.generation, joined.member_id
         self.rebalances += 1

@@ -8,8 +8,8 @@ owners of all shards, each member reads the messages of all members with Describ
 A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it. Other
 versions are refused with an error message. Earlier releases ignore elements that are added at the end.
 
-All members must have the same state topic and number of state partitions. If some differ, the setting of the
-members with the most shards is used, or of the most members if the numbers of shards are equal. The other
+All members must have the same state topic and number of state partitions. If members differ, the setting of
+the members with the most shards is used, or of the most members if the numbers of shards are equal. The other
 members get no shards; their assignment contains the reason.
 """
 

@@ -199,13 +199,13 @@ class SignalMonitor:
         await self._losses.count_losses(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_record_ages(groups)
-        await self._add_members(groups)
+        await self._add_member_counts(groups)
         await self._add_stuck_topics(groups)
         for signals in groups.values():
             self._losses.add_losses_to(signals)
             set_problem(signals, self._limits)
             self._keep_unverified_problem(signals)
-        self._raise_events(groups)
+        self._emit_problem_events(groups)
         self.groups = groups
         self.pass_seconds = loop.time() - began_s
 
@@ -285,7 +285,7 @@ class SignalMonitor:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
-                if self._last_pass_s is not None and self._is_outdated(key):
+                if self._last_pass_s is not None and self._is_state_outdated(key):
                     # The start offset may have moved while the state was outdated.
                     since_s += now_s - self._last_pass_s
             before = _StartOffsetHistory(state.start_offset, since_s, complete)
@@ -297,7 +297,7 @@ class SignalMonitor:
                 signals.stuck_s = now_s - before.since_s
                 self._stuck[key.group_id] = key.topic_id, key.partition
 
-    def _is_outdated(self, key: SharePartitionKey) -> bool:
+    def _is_state_outdated(self, key: SharePartitionKey) -> bool:
         return bool(self._outdated) and state_partition(key, self._view.state_partitions) in self._outdated
 
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
@@ -340,7 +340,7 @@ class SignalMonitor:
         for group, (topic_id, partition) in stuck.items():
             groups[group].stuck_at = f"{self._names.name_or_id(topic_id)}-{partition}"
 
-    async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
+    async def _add_member_counts(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
             return
         asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
@@ -360,7 +360,7 @@ class SignalMonitor:
         if before.problem is Problem.NO_CONSUMERS:
             signals.problem, signals.message = before.problem, before.message
 
-    def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
+    def _emit_problem_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
         # The problem of a deleted group has ended, too.
         for group in self.groups | groups:

@@ -1,8 +1,8 @@
 """Authorize the requests that change something, and write each executed one to the audit log.
 
 Without `execute`, a request is a dry run. For each executed request, one line with client, request and
-outcome is written to the `coordinator.audit` log. The only requests are a hand-over and a round of expiry: no
-HTTP request sets offsets, because that is the task of Kafka's group coordinator.
+outcome is written to the `coordinator.audit` log. The only requests that change something are a hand-over and
+a round of expiry: no HTTP request sets offsets, because that is the task of Kafka's group coordinator.
 """
 
 from collections.abc import Awaitable, Callable

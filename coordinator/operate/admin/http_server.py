@@ -33,7 +33,7 @@ _FILE_CHECK_INTERVAL_S = 2.0
 class HttpService:
     """Serves the application at `config.http`.
 
-    When the service stops, it also closes the connections to the users' cluster.
+    When the service stops, it also closes the connections to the Kafka cluster.
     """
 
     def __init__(self, view: CoordinatorView) -> None:

@@ -93,7 +93,7 @@ class StateRemover:
             if each.reason in (AbandonmentReason.TOPIC_DELETED, AbandonmentReason.GROUP_DELETED)
         ]
         if deleted:
-            for removal in await self._remove_deleted_in_kafka(deleted):
+            for removal in await self._remove_state_deleted_in_kafka(deleted):
                 yield removal
         by_group: defaultdict[str, list[AbandonedState]] = defaultdict(list)
         for each in due:
@@ -102,7 +102,7 @@ class StateRemover:
         groups = sorted(by_group, key=lambda group: group in self._deferred_groups)[:GROUPS_MAX]
         self._deferred_groups &= by_group.keys()
         for group in groups:
-            removals = await self._remove_through_kafka(group, by_group[group])
+            removals = await self._remove_state_through_kafka(group, by_group[group])
             if any(removal.refused for removal in removals):
                 self._deferred_groups.add(group)
             for removal in removals:
@@ -114,7 +114,9 @@ class StateRemover:
 
     # Deletion through Kafka.
 
-    async def _remove_through_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[RemovalResult]:
+    async def _remove_state_through_kafka(
+        self, group: str, due: Sequence[AbandonedState]
+    ) -> list[RemovalResult]:
         """Delete topics of a group through Kafka, which refuses if the group is not empty."""
         owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
@@ -191,7 +193,7 @@ class StateRemover:
 
     # Local deletion.
 
-    async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
+    async def _remove_state_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
         """Delete the state of topics and groups that are still missing in Kafka."""
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0

@@ -57,7 +57,7 @@ class _OffsetBounds(NamedTuple):
         return sum(self.ends.values()) - sum(self.starts.values())
 
     @property
-    def all_ends(self) -> tuple[int, ...]:
+    def all_end_offsets(self) -> tuple[int, ...]:
         return tuple(self.ends.get(number, 0) for number in range(self.partitions))
 
 
@@ -91,7 +91,7 @@ class TopicReader(LogReader):
         async with self._open_topic() as opened:
             if opened is None:
                 raise LogUnavailable(f"topic {self.topic} is gone")
-            return opened[1].all_ends
+            return opened[1].all_end_offsets
 
     @asynccontextmanager
     async def _open_topic(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
@@ -112,7 +112,7 @@ class TopicReader(LogReader):
         starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
         numbers = range(partitions) if self._only is None else self._only
         try:
-            # Query the ends first: if a start moves afterwards, only fewer records are read.
+            # Query the end offsets first: if a start offset moves afterwards, only fewer records are read.
             found_ends = await asyncio.gather(*map(ends.find, numbers))
             found_starts = await asyncio.gather(*map(starts.find, numbers))
         finally:
@@ -143,7 +143,7 @@ class TopicReader(LogReader):
                     progress(f"reading {self.topic}", read, bounds.record_count)
                     await asyncio.sleep(0)
         progress(f"reading {self.topic}", bounds.record_count, bounds.record_count)
-        return topic_fold.fold.make_folded_log(bounds.all_ends, topic_fold.owners)
+        return topic_fold.fold.make_folded_log(bounds.all_end_offsets, topic_fold.owners)
 
 
 class _TopicFold:
