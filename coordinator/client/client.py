@@ -154,8 +154,8 @@ class ShareCoordinatorClient:
 
         For each offset, the greatest (delivery count, delivery state) is kept, and the start offset never
         decreases. A repeated or late write is therefore harmless.  The complete count (KIP-1226) is the
-        number of offsets from the start offset up whose delivery is complete; servers before Kafka 4.2 ignore
-        it. Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
+        number of offsets at or above the start offset whose delivery is complete; servers before Kafka 4.2
+        ignore it. Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
         """
         _check_arguments(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
         part = write_api.PartitionData(
@@ -304,7 +304,7 @@ def _is_retriable(outcome: _Outcome) -> bool:
 
 
 def _make_result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
-    """Return the result of an outcome; without one, return a result with the error."""
+    """Return the result in an outcome; if it has none, return a result with the error code."""
     if outcome.result is not None:
         return outcome.result
     assert outcome.error is not None

@@ -78,7 +78,7 @@ class ClientSecurity(NamedTuple):
             await self._log_in_by_scram(send)
 
     async def _log_in_by_scram(self, send: SendToken) -> None:
-        # This import takes time and is needed only for SCRAM.
+        # Importing scramp takes time, and only SCRAM needs it.
         from scramp import ScramClient, ScramException
 
         try:

@@ -1,7 +1,7 @@
 """Types for the fields of `Config`.
 
 A field declares a setting: its type has the allowed values, and its docstring the meaning. The name of the
-setting is that of the field with dots instead of underscores, unless `named_field` gives another one.
+setting is the name of the field with dots instead of underscores, unless `named_field` gives another name.
 """
 
 import re

@@ -30,7 +30,7 @@ _NAME_OF_ENV = {env_variable_name(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_name(name): name for name in _NAMES}
 
 # Environment variables that have the prefix of settings but are not settings. The command line or the tests
-# read them.
+# read these variables.
 _OTHER_ENV = {
     CONFIG_FILE_ENV,
     *(ENV_PREFIX + name for name in ("REQUIRE_ALL", "TRACEBACK", "PURE_PYTHON")),

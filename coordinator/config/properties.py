@@ -1,8 +1,8 @@
 """Parse Java's `.properties` syntax as used in Kafka's files: comments, continued lines, escapes.
 
 There are two intended differences from java.util.Properties. Files are UTF-8; Java reads streams as Latin-1,
-which few users expect. Duplicate names are an error; Java silently takes the last one, so an operator who
-edits the first one sees no effect.
+which few users expect. Duplicate names are an error; Java silently takes the last value, so an operator who
+edits the first value sees no effect.
 """
 
 from collections.abc import Iterator

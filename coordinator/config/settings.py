@@ -2,7 +2,7 @@
 
 `Config` is the frozen, validated configuration that the program uses. `SETTINGS` is the same table as data,
 for the command line, the documentation and error messages. If Kafka has a setting, its name and default are
-used. If a default intentionally differs, the meaning mentions it.
+used. If a default intentionally differs, the meaning mentions the difference.
 """
 
 from collections.abc import Iterator, Mapping

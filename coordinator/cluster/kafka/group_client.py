@@ -46,7 +46,7 @@ class KafkaGroupClient:
 
     A client stores no state of the membership; the caller keeps the member id and the generation. A join may
     take as long as a rebalance; other requests do not wait for it. A cancelled request does not delay later
-    ones. `instance_id` is Kafka's group.instance.id, "" for a member without one.
+    requests. `instance_id` is Kafka's group.instance.id, "" for a member without one.
 
     `bootstrap_servers` is "host:port,host:port". Used on one event loop.
     """
@@ -91,7 +91,8 @@ class KafkaGroupClient:
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
         """Join the next generation.
 
-        With an empty member id, Kafka assigns one. With an instance id, the member replaces the previous one.
+        With an empty member id, Kafka assigns a member id. With an instance id, the member replaces the
+        previous member with this id.
         """
         request = JoinGroupRequest(
             self._group_id,

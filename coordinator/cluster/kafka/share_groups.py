@@ -52,10 +52,10 @@ _TOPICS_MAX = 1_000
 _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
-# Changes have a separate channel, so that they do not delay queries.
+# Deletions have a separate channel, so that they do not delay queries.
 _CHANGE_CHANNEL = "changes"
-# Brokers answer a change after the share coordinator has made it, which may take several attempts. Therefore,
-# changes have the longer timeout of Kafka's admin client.
+# Brokers answer a deletion after the share coordinator has deleted the state, which may take several
+# attempts. Therefore, deletions have the longer timeout of Kafka's admin client.
 _CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")

@@ -1,13 +1,13 @@
 """Assign shards to the members of a group; a pure function.
 
-These are the rules in descending priority. Only ready replicas get shards. Their numbers of shards differ by
-at most one. A shard goes to a replica that reaches the broker which leads its state partition. A shard goes
-to the replica that its owner requests. A shard stays at its owner. A shard goes to the replica on the host of
-the leading broker.
+These are the rules in descending priority. Only ready replicas get shards. The numbers of shards of ready
+replicas differ by at most one. A shard goes to a replica that reaches the broker which leads its state
+partition. A shard goes to the replica that its owner requests. A shard stays at its owner. A shard goes to
+the replica on the host of the leading broker.
 
 Every member sends its claims, the shards that it owns.  Two members may claim one shard if a member returns
-that was considered lost. Then the claim of the newest generation wins. A claim with a fresh lease wins over
-any generation, because generations start again if Kafka forgets the group.
+that was considered lost. If two members claim one shard, the claim of the newest generation wins. A claim
+with a fresh lease wins over any generation, because generations start again if Kafka forgets the group.
 """
 
 from collections.abc import Collection, Mapping, Sequence

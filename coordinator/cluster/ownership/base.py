@@ -80,7 +80,7 @@ class Ownership(Protocol):
         ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Hand all shards over; return when others own them, or at the timeout."""
+        """Hand all shards over; return when other replicas own them, or at the timeout."""
         ...
 
     async def stop(self) -> None:

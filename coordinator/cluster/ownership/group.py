@@ -136,7 +136,7 @@ class GroupOwnership:
 
     @property
     def generation(self) -> int:
-        """The generation of the current assignment, -1 without one."""
+        """The generation of the current assignment, -1 without an assignment."""
         return -1 if self._member is None else self._member.membership.assignment_generation
 
     @property

@@ -175,7 +175,7 @@ class GroupMember:
         return {member_id: encode_message(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
-        """Resign all held shards; return when the listener has processed it."""
+        """Resign all held shards; return when the listener has processed this."""
         change = self._owned_shards.apply_assignment(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
@@ -371,7 +371,7 @@ class GroupMember:
         await self._deliver_calls_and_wait([])
 
     async def _deliver_calls_and_wait(self, calls: Calls) -> None:
-        """Run a batch of calls on the listener's loop, and wait for it."""
+        """Run a batch of calls on the listener's loop; return when the calls have run."""
         finished = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._deliver([*calls, lambda: _set_event_in_loop(loop, finished)])

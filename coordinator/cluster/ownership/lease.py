@@ -1,6 +1,7 @@
 """The lease of a group membership: how long an assignment is valid after its last confirmation by Kafka.
 
-This lease limits claims of shards. The lease of the state log (`owner.lease.ms`) limits reads from memory.
+The lease of the membership limits claims of shards. The lease of the state log (`owner.lease.ms`) limits
+reads from memory.
 """
 
 from collections.abc import Callable

@@ -18,9 +18,9 @@ class GroupLimits(NamedTuple):
     draining does not wait.
 
     `reachability_interval_s`: the interval of probes of brokers. Two probes must be further apart than the
-    time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders. This is
-    also the pause before a rebalance that only improves the placement, so that several members' observations
-    cause one rebalance.
+    time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders.
+    `reachability_interval_s` is also the pause before a rebalance that only improves the placement, so that
+    several members' observations cause one rebalance.
 
     `unready_after_s`: how long this process must be unready before it reports this to the group.
     `locality_interval_s`: how often the group's leader checks whether shards could be closer to their

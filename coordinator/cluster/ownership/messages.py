@@ -5,8 +5,9 @@ Therefore, an assignment contains only the shards of its member, and nothing tha
 of the record grows with the number of members plus the number of shards, not with their product. To know the
 owners of all shards, each member reads the messages of all members with DescribeGroups (`read_group_view`).
 
-A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it. Other
-versions are refused with an error message. Earlier releases ignore elements that are added at the end.
+A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it.
+Messages of other versions are refused with an error message. Earlier releases ignore elements that are added
+at the end.
 
 All members must have the same state topic and number of state partitions. If members differ, the setting of
 the members with the most shards is used, or of the most members if the numbers of shards are equal. The other

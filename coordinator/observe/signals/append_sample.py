@@ -1,10 +1,10 @@
 """Count acknowledged, released and rejected user records from the appends to a coordinator's log.
 
-A coordinator does not follow its own log. Its log passes each durable append to an `AppendSampler`, which
-keeps references to the bytes. If more bytes are appended between two calls of `take_sample` than the sampler
-may keep, the sampler keeps only every second append, then every fourth append, and so on. `count_changes`
-decodes a part of the kept appends and extrapolates the counts. Therefore, memory and CPU time are limited,
-and at usual loads the counts are complete.
+A coordinator does not follow its own log. The coordinator's log passes each durable append to an
+`AppendSampler`, which keeps references to the bytes. If more bytes are appended between two calls of
+`take_sample` than the sampler may keep, the sampler keeps only every second append, then every fourth append,
+and so on. `count_changes` decodes a part of the kept appends and extrapolates the counts. Therefore, memory
+and CPU time are limited, and at usual loads the counts are complete.
 
 The previous state of a share-partition is not considered. Therefore, a repeated write is counted twice. A
 write that is stored as a snapshot (`snapshot.update.records.per.snapshot`) is not counted.

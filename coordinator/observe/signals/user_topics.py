@@ -92,7 +92,7 @@ OffsetsAtTimes = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[Topi
 async def find_group_ages(
     offsets_at_times: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
 ) -> dict[str, float]:
-    """Return the ages of the records at one start offset of each group, without unknown ones."""
+    """Return the age of the record at one start offset of each group; omit unknown ages."""
     ages: dict[str, float] = {}
     for _ in range(GROUPS_OF_PARTITION_MAX):
         waiting = {group: start for group, start in starts.items() if group not in ages}

@@ -95,7 +95,7 @@ def observe_group(
 
 
 def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool:
-    """Return whether the group is the observed one, and not a new one with the same name and epoch.
+    """Return whether the group is the observed group, and not a new group with the same name and epoch.
 
     Kafka deletes all state of a deleted group, so the state of a new group has a later initialisation time.
     """

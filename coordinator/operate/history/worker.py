@@ -161,7 +161,8 @@ def _event_fields(event: HistoryEvent) -> dict[str, Any]:
     }
 
 
-# This is below the timeouts of the page and of the command line, which include the start of the process.
+# Maximum duration of a request, below the timeouts of the page and of the command line, which include the
+# start of the process.
 SECONDS_MAX = 25
 _MEMORY_BYTES_MAX = 512 << 20
 

@@ -98,7 +98,7 @@ async def replace_states(
     """Replace the state of share-partitions at a coordinator.
 
     Delete is sent first: Initialize alone keeps the highest leader epoch of the older state, and a Read with
-    that epoch or a lower one could not set it.
+    that epoch or a lower one could not set the leader epoch.
     """
     await delete_states(client, list(wanted), failures)
     wanted = {key: state for key, state in wanted.items() if key not in failures}
