@@ -140,7 +140,7 @@ class _Coordinator:
             config, log, metrics, may_claim=self._may_claim_shards, on_fenced=self._on_fenced
         )
         directory = CoordinatorDirectory(
-            _advertised_address(config, config.listen.port),
+            _find_advertised_address(config, config.listen.port),
             node_id_first=config.node_id_first,
             node_ids=config.node_ids,
             state_partitions=config.state_partitions,
@@ -158,7 +158,7 @@ class _Coordinator:
                 await self._stop(runtime, listener, http)
                 return EXIT_OK
             await listener.start(config.listen)
-            advertised = _advertised_address(config, listener.port)
+            advertised = _find_advertised_address(config, listener.port)
             self._ownership = make_ownership(
                 config, instance, advertised, config.http._replace(port=http.port)
             )
@@ -318,7 +318,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
         return StaticOwnership(replica, config.state_partitions)
     from coordinator.cluster.kafka.group_client import KafkaGroupClient
 
-    limits = _group_limits(config)
+    limits = _make_group_limits(config)
 
     def make_group_client() -> KafkaGroupClient:
         return KafkaGroupClient(
@@ -342,7 +342,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
     )
 
 
-def _group_limits(config: Config) -> GroupLimits:
+def _make_group_limits(config: Config) -> GroupLimits:
     return GroupLimits(
         session_timeout_s=config.session_timeout_ms / 1000,
         heartbeat_interval_s=config.heartbeat_interval_ms / 1000,
@@ -381,6 +381,6 @@ def make_runtime(
     return runtime
 
 
-def _advertised_address(config: Config, listening_port: int) -> HostPort:
+def _find_advertised_address(config: Config, listening_port: int) -> HostPort:
     """Return the address that brokers connect to. If its port is 0, use the bound port of the listener."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)

@@ -22,7 +22,7 @@ def _make_file_option(name: str, meaning: str) -> Any:
     ]
 
 
-# The options by the names of the parameters of `AdminClient`.
+# The command-line options, by the name of the parameter of `AdminClient` that each option sets.
 _OPTIONS = {
     "url": Annotated[
         str, typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV)

@@ -106,7 +106,7 @@ def audit(
         period = recovery.parse_period(every, metrics_listen)
         opened = recovery.open_source(source, ctx.args, config, settings)
         loaded = flags.load_settings(ctx.args, config, settings).config
-        options = _make_options(
+        options = _make_audit_options(
             loaded, recovery.parse_cut(as_of_offset, as_of_time), state_partitions, to, baseline, archive
         )
         live_coordinator = None
@@ -125,7 +125,7 @@ def audit(
     raise typer.Exit(found.exit_code)
 
 
-def _make_options(
+def _make_audit_options(
     config: "Config",
     cut: "LogCut",
     state_partitions: int | None,

@@ -242,7 +242,7 @@ class ShareCoordinatorClient:
             await self._wait_before_retry(self._retry.wait_s(failed_attempts, self._random()))
 
     async def _send_once(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
-        """Find the coordinators, and send each coordinator its parts."""
+        """Find the coordinators, and send each coordinator its parts of the request."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
         for key, found in (await self._lookup.find_coordinators(parts)).items():
@@ -251,7 +251,8 @@ class ShareCoordinatorClient:
             else:
                 parts_at.setdefault(found, {})[key] = parts[key]
         asked = [self._send_to_node(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
-        # Usually there is one coordinator. Its request is awaited directly, without a task.
+        # Usually there is one coordinator. A request to a single coordinator is awaited directly, without a
+        # task.
         answers = await asyncio.gather(*asked) if len(asked) > 1 else [await one for one in asked]
         for answered in answers:
             outcomes.update(answered)

@@ -26,7 +26,7 @@ def parse_properties(text: str) -> list[FileProperty]:
     Raises ValueError with a message that begins with the line number.
     """
     found: dict[str, FileProperty] = {}
-    for line, logical in _logical_lines(text):
+    for line, logical in _split_logical_lines(text):
         name, value = _split_entry(logical)
         try:
             entry = FileProperty(_unescape(name), _unescape(value), line)
@@ -38,7 +38,7 @@ def parse_properties(text: str) -> list[FileProperty]:
     return list(found.values())
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def _split_logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (number of the first line, text) of each logical line, without blank lines and comments."""
     begun, parts = 0, list[str]()
     # splitlines() also splits at form feeds and Unicode line separators, which Java does not.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# The channel of all requests; see `coordinator.cluster.kafka.brokers`.
+# The channel (connection) of all requests; see `coordinator.cluster.kafka.brokers`.
 CHANNEL = "observe"
 FETCH_BYTES_MAX = 4 << 20
 # How long a broker waits for new records before it answers a fetch.

@@ -170,7 +170,7 @@ class KafkaGroupClient:
                 await self._connections.refresh()
         except (LogError, TimeoutError):
             pass
-        return self._known_leaders()
+        return self._list_known_leaders()
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
@@ -183,12 +183,12 @@ class KafkaGroupClient:
             await self._connections.refresh()
         except LogError:
             return None
-        leaders = self._known_leaders()
+        leaders = self._list_known_leaders()
         asked = sorted(set(choose(leaders)) & set(self._connections.node_ids()))
         answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
         return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
 
-    def _known_leaders(self) -> dict[int, int]:
+    def _list_known_leaders(self) -> dict[int, int]:
         partitions = self._connections.metadata.topic.partitions
         return {partition: known.leader for partition, known in partitions.items()}
 

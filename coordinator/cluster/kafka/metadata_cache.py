@@ -123,7 +123,7 @@ class MetadataCache:
         return [metadata]
 
     def _nodes_to_ask(self) -> list[int]:
-        """Return all brokers in the order of this refresh."""
+        """Return all brokers in the order in which this refresh asks them."""
         nodes = sorted(self.addresses)
         first = self._first % len(nodes) if nodes else 0
         return nodes[first:] + nodes[:first]

@@ -289,8 +289,8 @@ class ShareGroups:
     ) -> dict[str, Any]:
         """Send requests to the coordinator of each group, until it answers or the attempts run out.
 
-        An error is a `ChangeResult`, or a `GroupDescription` with an error code. If a deletion may be in
-        progress, the request is not sent again.
+        An error is returned as a `ChangeResult`, or as a `GroupDescription` with an error code. If a deletion
+        may be in progress, the request is not sent again.
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(

@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 
-# Maximum number of cached leaders. If there are more, the cache is cleared.
+# Maximum number of cached leaders. If the cache has more leaders, it is cleared.
 _PARTITIONS_MAX = 100_000
 
 TopicPartition = tuple[bytes, int]

@@ -50,7 +50,7 @@ Calls = Sequence[Callable[[], None]]
 
 
 class GroupMember:
-    """One replica, with the callbacks of its membership.
+    """One replica as a member of its group, with the callbacks that its membership calls.
 
     Except for `health` and the metrics, all methods are called on the membership's loop.
 
@@ -105,7 +105,7 @@ class GroupMember:
         self._draining_reported = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
-        # Shards that this replica wants to hand over, and those that it has reported to the group.
+        # Shards that this replica wants to hand over, and those of them that the group knows.
         self._wishes: dict[int, str] = {}
         self._wishes_reported: dict[int, str] = {}
         self._reachability = BrokerReachability()
@@ -352,7 +352,7 @@ class GroupMember:
     # Draining.
 
     async def hand_over_all(self) -> None:
-        """Request that the group moves all shards away; return when none is held. `run` must be active."""
+        """Request that the group moves all shards away; return when it has none. `run` must be active."""
         self._draining = True
         if self._owned_shards.held:
             self._request_rebalance(urgent=True)

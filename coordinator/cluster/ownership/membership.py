@@ -303,7 +303,7 @@ class Membership:
                 if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
                 if code in LOST_MEMBER_ID:
-                    # Request another join even if one is in progress: it may succeed with the old member id.
+                    # Request another join: a join in progress may succeed with the old member id.
                     self._join_asked.set()
 
     def _request_join(self) -> None:

@@ -293,7 +293,7 @@ def plan_assignment(
             read.append(metadata)
     if not read:
         raise UnreadableMessage("no member's metadata can be read")
-    setting = _prevailing_settings(read)
+    setting = _find_prevailing_settings(read)
     accepted = _newest_metadata_by_replica(
         (metadata.replica.instance, metadata) for metadata in read if metadata.setting == setting
     )
@@ -325,7 +325,7 @@ def plan_assignment(
     )
 
 
-def _prevailing_settings(members: list[MemberMetadata]) -> GroupSettings:
+def _find_prevailing_settings(members: list[MemberMetadata]) -> GroupSettings:
     held: dict[GroupSettings, int] = {}
     count: dict[GroupSettings, int] = {}
     for metadata in members:

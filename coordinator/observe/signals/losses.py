@@ -23,7 +23,7 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# Partitions whose log start offsets are requested together.
+# Maximum number of partitions in a request for log start offsets.
 REQUEST_PARTITIONS_MAX = 1_000
 # The pause after reading logs is at least this many times its duration.
 PAUSE_PER_READ = 10.0

@@ -82,7 +82,7 @@ class _MaxLag(NamedTuple):
     start_offset: int
 
 
-def _problem_ended_message(group: str, problem: Problem) -> str:
+def _make_problem_ended_message(group: str, problem: Problem) -> str:
     return f"group {group} no longer has the problem {problem.label}"
 
 
@@ -375,7 +375,7 @@ class SignalMonitor:
                         group,
                         before.label,
                         began=False,
-                        message=_problem_ended_message(group, before),
+                        message=_make_problem_ended_message(group, before),
                     )
                 )
             if after is not Problem.NONE:

@@ -5,7 +5,7 @@ timeout, and keeps a response that the client does not read. uvicorn's `limit_co
 connections.
 
 Received bytes wait in the server's `FairQueue`, which processes the bytes of one connection in each iteration
-of the event loop. Meanwhile, the server does not read from that connection.
+of the event loop. While bytes of a connection wait, the server does not read from this connection.
 """
 
 import asyncio

@@ -56,7 +56,7 @@ class ExpiryForecast(NamedTuple):
 
 
 class ExpiryRoundResult(NamedTuple):
-    """The result of a round."""
+    """The result of a round of expiry."""
 
     removals: list[RemovalResult]
     # Number of due items that were not processed in this round.

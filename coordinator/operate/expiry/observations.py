@@ -80,17 +80,17 @@ def observe_group(
     if seen.error_code != ErrorCode.NONE:
         return before
     if before is None or before.missing_ms is not None:
-        return _first_observation(seen, now_ms)
+        return _make_first_observation(seen, now_ms)
     passed_ms = now_ms - before.read_ms
     if seen.group_epoch == before.group_epoch:
         if passed_ms > gaps.unchanged_ms and not _is_same_group(before, initialized_ms):
-            return _first_observation(seen, now_ms)
+            return _make_first_observation(seen, now_ms)
         return msgspec.structs.replace(before, read_ms=now_ms)
     if before.is_empty and seen.is_empty:
         # A member joined and left in between, and its subscription is unknown.
-        return _first_observation(seen, now_ms)
+        return _make_first_observation(seen, now_ms)
     if passed_ms > gaps.changed_ms:
-        return _first_observation(seen, now_ms)
+        return _make_first_observation(seen, now_ms)
     return _continue_observation(before, seen, now_ms)
 
 
@@ -102,7 +102,7 @@ def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool
     return initialized_ms is not None and initialized_ms + _CLOCK_SKEW_MAX_MS < before.read_ms
 
 
-def _first_observation(seen: GroupDescription, now_ms: int) -> GroupObservation:
+def _make_first_observation(seen: GroupDescription, now_ms: int) -> GroupObservation:
     return GroupObservation(
         read_ms=now_ms,
         since_ms=now_ms,

@@ -149,7 +149,8 @@ class GroupObserver:
         self._names: dict[bytes, str] = {}
 
     async def observe(self, *, all_groups: bool) -> ClusterObservation:
-        """Observe the topics of the local state, and groups. Raises LogError if Kafka does not answer.
+        """Query Kafka for groups and for the topics of the local state. Raises LogError if Kafka does not
+        answer.
 
         Without `all_groups`, observe only the groups that this coordinator leads: it owns the shard of
         partition 0 of one of their topics. Each group is therefore observed by only a few coordinators.

@@ -170,7 +170,7 @@ def _find_unsubscribed(
     if rules.retention_minutes is not None:
         expires_ms = since_ms + rules.retention_minutes * _MINUTE_MS
         if now_ms >= expires_ms:
-            status = _unsubscribed_status(
+            status = _find_unsubscribed_status(
                 held_state, seen, observation, now_ms >= expires_ms + rules.leftover_ms
             )
     return AbandonedState(
@@ -187,7 +187,7 @@ def _find_unsubscribed(
     )
 
 
-def _unsubscribed_status(
+def _find_unsubscribed_status(
     held_state: HeldState, seen: ClusterView, observation: GroupObservation, is_left_over: bool
 ) -> ExpiryStatus:
     if held_state.group_id in seen.unanswered or held_state.topic_id in seen.unclear:

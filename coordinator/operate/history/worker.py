@@ -81,7 +81,7 @@ class HistoryRequest(NamedTuple):
         if has_more:
             events.popleft()
         return {
-            "events": [_event_fields(event) for event in reversed(events)],
+            "events": [_make_event_fields(event) for event in reversed(events)],
             "next": events[0].step.log_offset if has_more else None,
             "records": count,
             "summary": describe_state(state, self.offset),
@@ -144,7 +144,7 @@ class _ValidRecords:
                                 yield logged, record
 
 
-def _event_fields(event: HistoryEvent) -> dict[str, Any]:
+def _make_event_fields(event: HistoryEvent) -> dict[str, Any]:
     step = event.step
     state = step.after
     return {
@@ -168,7 +168,7 @@ _MEMORY_BYTES_MAX = 512 << 20
 
 
 class HistoryResponse(NamedTuple):
-    """The result or, in `problem`, the reason why there is none; and the memory of the process afterwards."""
+    """The result or, in `problem`, the reason for its absence; and the memory of the process afterwards."""
 
     result: Any
     problem: str

@@ -16,7 +16,7 @@ from protocol.state_records import SharePartitionKey, decode_record
 
 
 class MigrationRefused(CoordinatorError):
-    """The migration could lose state. The message is one line for the operator with the remedy."""
+    """The migration is refused: it could lose state. The message is one line with the remedy."""
 
 
 class ComparableState(NamedTuple):

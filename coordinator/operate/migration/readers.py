@@ -74,7 +74,7 @@ class TopicReader(LogReader):
     ) -> None:
         """Read `topic`; `connect` makes a cluster client that is not connected yet.
 
-        If `only` is given, read these state partitions, as if the others were empty.
+        If `only` is given, read these state partitions, as if all other partitions were empty.
         """
         self.topic = topic
         self._connect = connect
