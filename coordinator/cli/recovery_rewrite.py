@@ -1,4 +1,4 @@
-"""`recovery rewrite`: write a log to a new place, with another partition count or from a backup."""
+"""`recovery rewrite`: write the states of a log to a new journal or topic."""
 
 from contextlib import closing
 from typing import Annotated, Any

@@ -65,7 +65,7 @@ class FencedStateEpoch(ShareCoordinatorError):
 
 
 class UnknownTopicOrPartition(ShareCoordinatorError):
-    """The cluster has no such topic id or partition; just after its creation, this is temporary."""
+    """The cluster has no such topic id or partition; temporary after its creation."""
 
     retriable = True
 

@@ -37,7 +37,11 @@ class BrokerReachability:
         self._last_probed = -1
 
     def brokers_to_probe(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
-        """Return the brokers to probe next; `leaders` maps shards to leaders, `held` has the own shards."""
+        """Return the brokers to probe next.
+
+        `leaders` maps each shard to the broker that leads its state partition; `held` has the shards of this
+        replica.
+        """
         all_leaders = {*leaders.values()}
         due = {leaders[shard] for shard in held if shard in leaders} | (self.suspected & all_leaders)
         chosen = sorted(due, key=lambda node: (node <= self._last_probed, node))[:PROBES_MAX]

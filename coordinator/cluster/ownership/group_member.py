@@ -175,7 +175,7 @@ class GroupMember:
         return {member_id: encode_message(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
-        """Resign all held shards; return when the listener has processed this."""
+        """Resign all held shards; return when the listener has processed the resignations."""
         change = self._owned_shards.apply_assignment(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})

@@ -24,7 +24,7 @@ class GroupLimits(NamedTuple):
 
     `unready_after_s`: how long this process must be unready before it reports this to the group.
     `locality_interval_s`: how often the group's leader checks whether shards could be closer to their
-    partition leaders. `locality_moves_max`: the maximum number of shards that one such check moves.
+    partition leaders. `locality_moves_max`: the maximum number of shards that one locality check moves.
     `leave_timeout_s`: how long leaving may take.
     """
 

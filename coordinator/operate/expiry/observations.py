@@ -22,9 +22,9 @@ _LEFT_MAX = 1_000
 
 
 class ObservationGaps(NamedTuple):
-    """The largest time between two observations of a group, by whether its epoch changed in between.
+    """The maximum time between two observations of a group, for a changed and for an unchanged group epoch.
 
-    If the gap is longer, the history of the group starts again.
+    If the observations are further apart, the history of the group starts again.
     """
 
     changed_ms: int

@@ -33,7 +33,7 @@ _USED = "it was used since the last observation"
 
 
 class RemovalResult(NamedTuple):
-    """The result for one due item; if `refused` is empty, all state of the item was deleted.
+    """The result for due state of a group and topic; if `refused` is empty, all of it was deleted.
 
     `failed` marks an unexpected error, `unanswered` a group coordinator that did not answer.
     """
