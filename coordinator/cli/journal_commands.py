@@ -55,7 +55,7 @@ def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
 
     report = verify_journal(folder)
     if output is Output.JSON:
-        print_json(_json_values(report))
+        print_json(_make_json_values(report))
     else:
         _print_report(report)
     if not _is_journal_intact(report):
@@ -96,7 +96,7 @@ def _is_journal_intact(report: "JournalReport") -> bool:
     return report.damage is None and bool(report.segments or report.unused_files)
 
 
-def _json_values(report: "JournalReport") -> dict[str, Any]:
+def _make_json_values(report: "JournalReport") -> dict[str, Any]:
     shown = report._asdict()
     shown["whole"] = _is_journal_intact(report)
     shown["segments"] = [segment._asdict() for segment in report.segments]

@@ -109,7 +109,7 @@ def migrate(
     with _progress_bar() as progress:
         report = asyncio.run(migrate_states(source, target, options, progress))
     if output is Output.JSON:
-        print_json(_json_values(source_place, target_place, report))
+        print_json(_make_json_values(source_place, target_place, report))
     else:
         _print_report(source_place, target_place, report)
     if not report.is_successful:
@@ -202,7 +202,7 @@ def _format_offset_span(offsets: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _json_values(
+def _make_json_values(
     source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
 ) -> dict[str, Any]:
     from coordinator.operate.migration import MigrationAction

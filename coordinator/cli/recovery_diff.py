@@ -74,7 +74,7 @@ def diff(
         recovery.print_warning(f"the comparison failed: {format_error(error)}")
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     if output is Output.JSON:
-        print_json(_json_values(found))
+        print_json(_make_json_values(found))
     else:
         _print_diff(found)
     if found.different:
@@ -138,7 +138,7 @@ def _print_diff(found: Any) -> None:
         )
 
 
-def _json_values(found: Any) -> dict[str, Any]:
+def _make_json_values(found: Any) -> dict[str, Any]:
     return {
         "compared": found.compared,
         "equal": found.equal,

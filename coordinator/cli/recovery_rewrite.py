@@ -99,7 +99,7 @@ def rewrite(
             work=work,
         )
     if output is Output.JSON:
-        print_json(_json_values(done, source))
+        print_json(_make_json_values(done, source))
     else:
         _print_result(done, source)
     if not done.is_successful:
@@ -123,7 +123,7 @@ def _print_result(done: Any, source: str) -> None:
         print_line(f"X4 {difference}", err=True)
 
 
-def _json_values(done: Any, source: str) -> dict[str, Any]:
+def _make_json_values(done: Any, source: str) -> dict[str, Any]:
     return {
         "from": source,
         "to": str(done.target),

@@ -190,7 +190,7 @@ def show(
     api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every offset range that has a delivery state."""
-    detail = _read_detail(api, group, topic, partition)
+    detail = _read_whole_share_partition(api, group, topic, partition)
     if output is Output.JSON:
         print_json(detail)
     else:
@@ -234,7 +234,7 @@ def history(
     print_line(f"now: {found['summary']}")
 
 
-def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
+def _read_whole_share_partition(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
     """Return the whole state: all offset ranges, which may take several requests."""
     key = {"group": group, "topic": topic, "partition": partition, "limit": _RANGES_PER_REQUEST}
     detail = api.get("/api/v1/share-partition", **key)

@@ -65,7 +65,7 @@ class FencedStateEpoch(ShareCoordinatorError):
 
 
 class UnknownTopicOrPartition(ShareCoordinatorError):
-    """The cluster has no such topic id or partition; temporary after its creation."""
+    """The cluster has no such topic id or partition, or the topic was created just now."""
 
     retriable = True
 

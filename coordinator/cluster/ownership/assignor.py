@@ -76,10 +76,10 @@ def assign_shards(
     spread.keep_owned_shards(holders)
     spread.assign_unowned_shards()
     spread.apply_preferences(members)
-    spread.move_to_leader_hosts(moves_max)
+    spread.move_shards_to_leader_hosts(moves_max)
     # Repeat at the end: the other steps may make a swap possible, and a repeated assignment must have the
     # same result.
-    spread.move_to_reachable()
+    spread.move_shards_to_reachable_members()
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
 
@@ -184,16 +184,16 @@ class _Balancer:
                     )
         assert NOBODY not in self.owners
 
-    def move_to_reachable(self) -> None:
+    def move_shards_to_reachable_members(self) -> None:
         """Move shards from members that do not reach their leaders, until neither a move nor a swap helps."""
         mended = True
         while mended:
             mended = False
             for partition, owner in enumerate(self.owners):
                 if owner not in self._reaching[partition]:
-                    mended |= self._move_if_reachable(partition, owner)
+                    mended |= self._move_shard_if_reachable(partition, owner)
 
-    def _move_if_reachable(self, partition: int, owner: int) -> bool:
+    def _move_shard_if_reachable(self, partition: int, owner: int) -> bool:
         """Move a shard to a member that reaches its leader; return whether that was possible."""
         for place in sorted(
             self._reaching[partition],
@@ -213,7 +213,7 @@ class _Balancer:
                 return True
         return False
 
-    def move_to_leader_hosts(self, moves_max: int) -> None:
+    def move_shards_to_leader_hosts(self, moves_max: int) -> None:
         """Move shards to the hosts of their leaders, by a swap if a move would upset the balance."""
         for partition in range(len(self.owners)):
             if moves_max <= 0:

@@ -32,7 +32,7 @@ def authorize_write(request: Request) -> None:
     getattr(request.state, AUTHORIZE_WRITE)()
 
 
-async def run_audited(
+async def run_audited_request(
     request: Request, what: str, request_body: BaseModel, work: Callable[[], Awaitable[Answer]]
 ) -> Answer:
     """Authorize and execute a request; write one audit line for any outcome. Raises AccessDenied."""

@@ -9,7 +9,7 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.errors import CoordinatorError
 from coordinator.operate.admin.api_models import Page
-from coordinator.operate.admin.audited_writes import WriteRequest, run_audited
+from coordinator.operate.admin.audited_writes import WriteRequest, run_audited_request
 from coordinator.operate.admin.cluster_info import NO_CLUSTER
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.query_parameters import Limit, Offset
@@ -110,7 +110,7 @@ def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     ) -> ExpiryPage:
         """List abandoned state and when it expires."""
         found = await _await_or_503(_require_expiry(view).forecast(retention_minutes))
-        return _make_page(found, view.unloaded_shards(), limit, offset)
+        return _make_expiry_page(found, view.unloaded_shards(), limit, offset)
 
     @routes.post("/api/v1/expiry")
     async def run_expiry(order: WriteRequest, request: Request) -> ExpiryRound:
@@ -122,7 +122,7 @@ def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
             )
         if not order.execute:
             return _preview_expiry_round(await _await_or_503(expiry.forecast()))
-        return await run_audited(request, "expiry", order, lambda: _run_expiry_round(expiry))
+        return await run_audited_request(request, "expiry", order, lambda: _run_expiry_round(expiry))
 
     return routes
 
@@ -142,7 +142,9 @@ async def _await_or_503(answer: Awaitable[Answer]) -> Answer:
         raise HTTPException(503, f"the cluster does not answer: {error}") from None
 
 
-def _make_page(forecast: ExpiryForecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
+def _make_expiry_page(
+    forecast: ExpiryForecast, missing_shards: list[int], limit: int, offset: int
+) -> ExpiryPage:
     return ExpiryPage(
         items=list(map(AbandonedTopic.model_validate, forecast.items[offset : offset + limit])),
         total=len(forecast.items),

@@ -137,7 +137,7 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
         in_order = sort is SharePartitionOrder.KEY and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
         topic_id = None if topic is None else await resolve_topic(view.cluster, topic)
-        after_key = None if after is None else _parse_key(after)
+        after_key = None if after is None else _parse_share_partition_key(after)
 
         def matches_filter(key: SharePartitionKey) -> bool:
             return (
@@ -181,7 +181,7 @@ def _check_after_parameter(after: str | None, *, in_order: bool, offset: int) ->
         raise HTTPException(422, "after: it can be used only in the default order, and without offset")
 
 
-def _parse_key(text: str) -> SharePartitionKey:
+def _parse_share_partition_key(text: str) -> SharePartitionKey:
     try:
         return SharePartitionKey.parse(text)
     except ValueError as error:

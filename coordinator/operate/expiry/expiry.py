@@ -145,7 +145,7 @@ class Expiry:
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
-        items = await _find_abandoned(observation, rules)
+        items = await _find_abandoned_in_slices(observation, rules)
         items.sort(key=_sort_key)
         unanswered = {part.group_id for part in observation.held}.intersection(observation.seen.unanswered)
         return ExpiryForecast(
@@ -167,7 +167,7 @@ class Expiry:
             observation = await self._observe_cluster(all_groups=all_groups or self._is_full_round_due())
             due = [
                 each
-                for each in await _find_abandoned(observation, self.rules)
+                for each in await _find_abandoned_in_slices(observation, self.rules)
                 if each.status is ExpiryStatus.DUE
             ]
             removals: list[RemovalResult] = []
@@ -228,7 +228,9 @@ class Expiry:
         )
 
 
-async def _find_abandoned(observation: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
+async def _find_abandoned_in_slices(
+    observation: ClusterObservation, rules: ExpiryRules
+) -> list[AbandonedState]:
     """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
     for at in range(0, len(observation.held), SLICE):
