@@ -185,7 +185,7 @@ def _audit_periodically(
         remove_old_audits(folder, keep)
         return found
 
-    # An audit of another source in the directory is an error of the command, not of a run.
+    # If the directory contains an audit of another source, the command fails, not only a run.
     next_baseline(folder, source.text, options.baseline)
     recovery.run_periodically("audit", audit_and_remove_old, AuditMetrics(), period, _summarize_audit)
 

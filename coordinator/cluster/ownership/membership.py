@@ -189,8 +189,8 @@ class Membership:
     def _may_have_missed_assignments(self, joined: JoinResult) -> bool:
         """Return whether other members may have owned this process's shards since its last assignment.
 
-        A missed generation may have had no assignment. While the lease is fresh, no assignment gave these
-        shards to another member.
+        A missed generation may have ended without an assignment. While the lease is fresh, no assignment gave
+        these shards to another member.
         """
         next_one = (self.assignment_generation + 1, self._assignment_member_id)
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()

@@ -23,7 +23,7 @@ from protocol.state_records import StateRecord, decode_record
 
 # About 30,000 writes.
 KEPT_BYTES_MAX = 4 << 20
-# Maximum of decoded bytes per sample: about 1,500 writes, whose decoding takes about 25 ms.
+# Maximum number of decoded bytes of a sample: about 1,500 writes, whose decoding takes about 25 ms.
 DECODED_BYTES_MAX = 192 << 10
 # Number of batches that are decoded before yielding to the event loop.
 _SLICE = 16
