@@ -36,7 +36,7 @@ class KafkaLogSettings(SettingGroup):
     used, with a warning."""
 
     state_topic_min_isr: Count = named_field("share.coordinator.state.topic.min.isr", 2)
-    """min.insync.replicas of a state topic that is created. At most its replication factor."""
+    """min.insync.replicas of a state topic that is created. The maximum is the replication factor."""
 
     request_timeout_ms: Milliseconds = 10_000
     """With log=kafka: how long to wait for a broker's response before the request is repeated. Kafka's

@@ -37,8 +37,8 @@ class ListenerSecuritySettings(SettingGroup):
     docs/security.md."""
 
     listen_plaintext_allowed: Switch = "false"
-    """true: a PLAINTEXT listener may have an address that other hosts can reach. Only brokers may reach it,
-    because every client can change all state."""
+    """true: a PLAINTEXT listener may have an address that other hosts can reach. Only brokers may reach such
+    an address, because every client can change all state."""
 
     listen_allowed_principals: Principals = ""
     """With TLS or SASL: the allowed principals (brokers, coordinators, tools) in the format of Kafka's
@@ -60,7 +60,7 @@ class ListenerSecuritySettings(SettingGroup):
     """For OAUTHBEARER: a JSON Web Key Set that verifies tokens."""
 
     listen_jwks_ca_location: File = named_field("listen.sasl.oauthbearer.jwks.endpoint.ca.location", "")
-    """A PEM file with the authority of an https URL of keys. Empty: the system's authorities."""
+    """A PEM file with the authority of the https URL of the key set. Empty: the system's authorities."""
 
     listen_jwks_refresh_ms: Milliseconds = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000
@@ -77,7 +77,7 @@ class ListenerSecuritySettings(SettingGroup):
     """The accepted issuer of tokens. If empty, every issuer with a key in the key set is accepted."""
 
     listen_token_sub_claim: ClaimName = named_field("listen.sasl.oauthbearer.sub.claim.name", "sub")
-    """The claim that contains the user name."""
+    """The token claim that contains the user name."""
 
     listen_token_clock_skew_s: Annotated[int, Field(ge=0, le=600)] = named_field(
         "listen.sasl.oauthbearer.clock.skew.seconds", 30

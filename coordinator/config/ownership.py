@@ -24,7 +24,7 @@ class OwnershipSettings(SettingGroup):
     """With ownership=group: the Kafka group of the coordinators of one state topic."""
 
     group_instance_id: Annotated[str, AllowedValues("a name"), Field(max_length=249)] = ""
-    """With ownership=group: a unique name that stays the same after a restart, such as the pod's. A
+    """With ownership=group: a unique name that stays the same after a restart, such as the name of the pod. A
     restarted coordinator then gets its shards back at once, not after session.timeout.ms."""
 
     broker_id: Annotated[int, Field(ge=-1, le=INT32_MAX)] = -1
@@ -34,7 +34,7 @@ class OwnershipSettings(SettingGroup):
     forwarding: Literal["auto", "always", "never"] = "auto"
     """With ownership=group: whether requests for shards of other coordinators are forwarded. auto: while the
     cluster has the topic __share_group_state, whose leaders brokers then use without FindCoordinator.
-    Otherwise the response is NOT_COORDINATOR."""
+    Requests that are not forwarded get NOT_COORDINATOR."""
 
     session_timeout_ms: Milliseconds = 10_000
     """With ownership=group: a coordinator without a heartbeat for this time loses its shards. At least the

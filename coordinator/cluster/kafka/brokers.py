@@ -202,7 +202,7 @@ class Brokers:
         return read_fetch_response(await self._connections.send(node, channel, request), positions)
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete the records below these log offsets; return error codes by partition. Raises UnsupportedApi."""
+        """Delete records below these log offsets; return error codes by partition. Raises UnsupportedApi."""
         request = DeleteRecordsRequest(
             [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
         )
