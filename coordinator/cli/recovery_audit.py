@@ -103,7 +103,7 @@ def audit(
     from coordinator.errors import CoordinatorError
 
     try:
-        period = recovery.parse_period(every, metrics_listen)
+        period = recovery.parse_repeat_options(every, metrics_listen)
         opened = recovery.open_source(source, ctx.args, config, settings)
         loaded = flags.load_settings(ctx.args, config, settings).config
         options = _make_audit_options(
@@ -168,7 +168,7 @@ def _print_report(found: "AuditResult", output: Output) -> None:
 
 
 def _audit_periodically(
-    worker: "Engine", source: "Source", options: "AuditOptions", period: recovery.Period, keep: int
+    worker: "Engine", source: "Source", options: "AuditOptions", period: recovery.RepeatOptions, keep: int
 ) -> None:
     """Audit until stopped; print a line for each run. Raises ConfigError."""
     from coordinator.errors import ConfigError

@@ -252,7 +252,7 @@ def run_periodically(
     job: str,
     run: Callable[[], ResultT],
     metrics: "JobMetrics[ResultT]",
-    period: "Period",
+    period: "RepeatOptions",
     describe: Callable[[ResultT], str],
 ) -> None:
     """Repeat a job until a stop signal; print a line for each run. Raises ListenError."""
@@ -288,14 +288,14 @@ def parse_duration_s(text: str, flag: str = "--every") -> float:
     return float(int(amount) * _UNITS_S[unit])
 
 
-class Period(NamedTuple):
+class RepeatOptions(NamedTuple):
     """How often a job is repeated, and the address of its metrics."""
 
     every_s: float
     listen: "HostPort | None"
 
 
-def parse_period(every: str, listen: str) -> Period | None:
+def parse_repeat_options(every: str, listen: str) -> RepeatOptions | None:
     """Parse --every and --metrics-listen; None if both are empty. Raises ConfigError."""
     from coordinator.config import HostPort
     from coordinator.errors import ConfigError
@@ -304,6 +304,6 @@ def parse_period(every: str, listen: str) -> Period | None:
         return None
     every_s = parse_duration_s(every)
     try:
-        return Period(every_s, HostPort.parse(listen) if listen else None)
+        return RepeatOptions(every_s, HostPort.parse(listen) if listen else None)
     except ValueError:
         raise ConfigError("--metrics-listen", listen, "HOST:PORT") from None

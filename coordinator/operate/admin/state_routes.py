@@ -207,7 +207,7 @@ async def _make_detail_response(
     require_loaded(view, key)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
-    cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])
+    cluster_info = await view.cluster.look_up_partitions([(key.topic_id, key.partition)])
     # Read the state again: it may have changed during the lookup in the cluster.
     state = view.runtime.share_partition(key)
     if state is None:
@@ -237,7 +237,9 @@ def _make_offset_ranges(state: ShareState, offset: int, limit: int) -> Iterator[
 async def _make_share_partitions(
     view: CoordinatorView, selected: list[ListedSharePartition]
 ) -> list[SharePartition]:
-    cluster_info = await view.cluster.lookup([(key.topic_id, key.partition) for _, key, _ in selected])
+    cluster_info = await view.cluster.look_up_partitions(
+        [(key.topic_id, key.partition) for _, key, _ in selected]
+    )
     state_partitions = view.runtime.state_partitions
     items = []
     yield_timer = listing.YieldTimer()
@@ -281,12 +283,12 @@ def history_routes(view: CoordinatorView, **options: Any) -> APIRouter:
             raise HTTPException(503, "this process cannot read its log")
         async with limiter.wait_for_turn():
             try:
-                found = await view.history.read(number, key, record_offset, before, limit)
+                found = await view.history.read_history(number, key, record_offset, before, limit)
             except CoordinatorError as error:
                 raise HTTPException(503, f"the delivery history of {key} cannot be read: {error}") from None
         if not found["records"]:
             raise HTTPException(404, f"the log has no records of share-partition {key}")
-        names = await view.cluster.lookup([(key.topic_id, key.partition)])
+        names = await view.cluster.look_up_partitions([(key.topic_id, key.partition)])
         log_start = iso_time(found.pop("log_start_ms"))
         pruned = (
             f"records before log offset {found['log_start_offset']} were pruned; events before {log_start} "

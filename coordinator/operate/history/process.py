@@ -49,7 +49,7 @@ class HistoryProcess:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def read(
+    async def read_history(
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
     ) -> dict[str, Any]:
         """Return a page of a delivery history as values for JSON. Raises CoordinatorError."""
