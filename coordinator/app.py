@@ -135,9 +135,11 @@ class _Coordinator:
         self._install_signal_handlers()
         config, metrics = self._config, self._metrics
         log = self._make_log()
-        runtime = make_runtime(config, log, metrics, may_claim=self._may_claim, on_fenced=self._on_fenced)
+        runtime = make_runtime(
+            config, log, metrics, may_claim=self._may_claim_shards, on_fenced=self._on_fenced
+        )
         directory = CoordinatorDirectory(
-            _advertised_address(config, config.listen.port),
+            _find_advertised_address(config, config.listen.port),
             node_id_first=config.node_id_first,
             node_ids=config.node_ids,
             state_partitions=config.state_partitions,
@@ -155,7 +157,7 @@ class _Coordinator:
                 await self._stop(runtime, listener, http)
                 return EXIT_OK
             await listener.start(config.listen)
-            advertised = _advertised_address(config, listener.port)
+            advertised = _find_advertised_address(config, listener.port)
             self._ownership = make_ownership(
                 config, instance, advertised, config.http._replace(port=http.port)
             )
@@ -200,7 +202,7 @@ class _Coordinator:
     def _make_http(self, runtime: Runtime, log: StateLog) -> HttpService:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(
-            config, runtime, metrics, clock=SteadyClock(), has_fresh_lease=self._may_claim
+            config, runtime, metrics, clock=SteadyClock(), has_fresh_lease=self._may_claim_shards
         )
         topics = make_user_topics(config)
         history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
@@ -245,7 +247,7 @@ class _Coordinator:
         if self._ownership is not None:
             self._ownership.hand_over(state_partition, to_instance)
 
-    def _may_claim(self) -> bool:
+    def _may_claim_shards(self) -> bool:
         # Static ownership has no group to wait for, so shards load before ownership begins.
         return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
@@ -294,7 +296,7 @@ def make_forwarding(
 
 
 def make_ownership(config: Config, instance: str, advertised: HostPort, http: HostPort) -> Ownership:
-    """Return the configured ownership; `instance` identifies this process in it."""
+    """Return the configured ownership; `instance` identifies this process in its group."""
     replica = Replica(
         instance=instance,
         wire=str(advertised),
@@ -306,7 +308,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
         return StaticOwnership(replica, config.state_partitions)
     from coordinator.cluster.kafka.group_client import KafkaGroupClient
 
-    limits = _group_limits(config)
+    limits = _make_group_limits(config)
 
     def make_group_client() -> KafkaGroupClient:
         return KafkaGroupClient(
@@ -330,7 +332,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
     )
 
 
-def _group_limits(config: Config) -> GroupLimits:
+def _make_group_limits(config: Config) -> GroupLimits:
     return GroupLimits(
         session_timeout_s=config.session_timeout_ms / 1000,
         heartbeat_interval_s=config.heartbeat_interval_ms / 1000,
@@ -368,6 +370,6 @@ def make_runtime(
     return runtime
 
 
-def _advertised_address(config: Config, listening_port: int) -> HostPort:
+def _find_advertised_address(config: Config, listening_port: int) -> HostPort:
     """Return the address that brokers connect to. If its port is 0, use the bound port of the listener."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)

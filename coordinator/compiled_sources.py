@@ -30,7 +30,7 @@ COMPILED_SOURCES = frozenset(
         "protocol.struct_codecs",
     }
 )
-# The extension module without a Python source. It requires the compiled form of the modules above.
+# The extension module without a Python source. This module requires the compiled form of the modules above.
 COMPILED_ONLY = "coordinator.fastpath._compiled"
 
 

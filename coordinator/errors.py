@@ -89,7 +89,8 @@ class LogRefused(LogUnavailable):
 class LogOutcomeUnknown(LogError):
     """The append may or may not be in the log; the state must be loaded again from the log first.
 
-    If a later append to the same log succeeds without these records before it, they will never appear.
+    If a later append to the same log succeeds without these records before it, these records will never
+    appear.
     """
 
     error_code = ErrorCode.NOT_COORDINATOR

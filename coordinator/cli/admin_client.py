@@ -27,7 +27,7 @@ Answer = dict[str, Any]
 
 
 class _JsonObject(Answer):
-    """A JSON object of a response. Another service or release may omit a field."""
+    """A JSON object of a response. Another service or release may omit fields of this object."""
 
     def __missing__(self, name: str) -> Any:
         raise CoordinatorError(
@@ -57,7 +57,7 @@ class AdminClient:
         self._tls = _make_tls_context(scheme, ca, cert, key)
 
     def get(self, path: str, **query: object) -> Answer:
-        """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
+        """Return a response. Raises RequestRefused, or CoordinatorError if there is no response."""
         return self._send_request("GET", path, _TIMEOUT_S, query)
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
@@ -65,7 +65,10 @@ class AdminClient:
         return self._send_request("POST", path, _WRITE_TIMEOUT_S, content=_drop_none(order))
 
     def list_items(self, path: str, **query: object) -> Iterator[Answer]:
-        """Yield all items of a list, page by page. Concurrent changes never repeat or omit other items."""
+        """Yield all items of a list, page by page.
+
+        Items that are added or removed meanwhile do not cause other items to be repeated or omitted.
+        """
         after, offset = None, 0
         while True:
             page = self.get(path, limit=_PAGE, after=after, offset=offset or None, **query)
@@ -98,16 +101,16 @@ class AdminClient:
                 )
             )
         except OSError as error:
-            raise self._unreachable_error(self._describe_failure(error)) from None
+            raise self._make_unreachable_error(self._describe_failure(error)) from None
         answer = _parse_answer(response.body)
         # While a coordinator is not ready, /healthz has a complete body with status 503.
         if not response.is_success and (response.status != 503 or "reasons" not in (answer or {})):
             raise RequestRefused(response.status, _format_error(answer or {}, response.status))
         if answer is None:
-            raise self._unreachable_error("the response is not a JSON object")
+            raise self._make_unreachable_error("the response is not a JSON object")
         return answer
 
-    def _unreachable_error(self, reason: str) -> CoordinatorError:
+    def _make_unreachable_error(self, reason: str) -> CoordinatorError:
         return CoordinatorError(f"no coordinator answers at {self.url}: {reason}")
 
     def _describe_failure(self, error: OSError) -> str:
@@ -116,9 +119,9 @@ class AdminClient:
         text = str(reason) or str(error)
         if isinstance(reason, OSError) and not isinstance(reason, ssl.SSLError) and (reason.errno or 0) > 0:
             text = os.strerror(reason.errno or 0)
-        return f"{text.rstrip('.')}{self._failure_hint(error.__cause__, reason)}"
+        return f"{text.rstrip('.')}{self._make_failure_hint(error.__cause__, reason)}"
 
-    def _failure_hint(self, error: BaseException | None, reason: BaseException) -> str:
+    def _make_failure_hint(self, error: BaseException | None, reason: BaseException) -> str:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return "; give the authority of its certificate with --ca FILE"
         if isinstance(reason, ssl.SSLError):
@@ -178,7 +181,7 @@ def _parse_scheme(url: str) -> str:
 
 
 def _read_token(path: str) -> str:
-    """Return the token in a file, the last word of its first line that is not a comment.
+    """Return the token in a file: the last word of the first line that is not a comment.
 
     Raises ConfigError.
     """
@@ -198,7 +201,10 @@ def _read_token(path: str) -> str:
 
 
 def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext:
-    """Return the TLS context for https, and one that trusts nothing for http. Raises ConfigError."""
+    """Return the TLS context for https, or for http a context without trusted authorities.
+
+    Raises ConfigError for an invalid file.
+    """
     if key and not cert:
         raise ConfigError("--key", key, "given together with --cert")
     if scheme == "http":
@@ -226,7 +232,7 @@ def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLConte
 
 
 def _format_error(answer: Answer, http_status: int) -> str:
-    """Return the error message, and the coordinator that should be asked instead."""
+    """Return the error message of a response, with the URL of the shard's owner if the response has it."""
     if "message" not in answer:
         status = f"HTTP status {http_status}"
         return (

@@ -22,7 +22,7 @@ def _make_file_option(name: str, meaning: str) -> Any:
     ]
 
 
-# The options by the names of the parameters of `AdminClient`.
+# The command-line options, by the name of the parameter of `AdminClient` that each option sets.
 _OPTIONS = {
     "url": Annotated[
         str, typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV)
@@ -37,7 +37,7 @@ _OPTIONS = {
 
 
 def with_admin_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the connection options to a command; it gets an `AdminClient` as `api`."""
+    """Add the connection options to a command, which gets an `AdminClient` as argument `api`."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.signature(command)
     parameters = [each.replace(kind=keyword) for each in signature.parameters.values() if each.name != "api"]

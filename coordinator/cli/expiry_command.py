@@ -51,7 +51,7 @@ def expiry(
                 retention_minutes,
                 "omitted with --execute, which uses the configured retention time",
             )
-        _print_round(api.post(_PATH, {"execute": True}), output)
+        _print_round_result(api.post(_PATH, {"execute": True}), output)
     else:
         _print_forecast(api, retention_minutes, output)
 
@@ -64,7 +64,7 @@ def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: O
         print_json({**total, "items": items})
         return
     print_items(items, _FORECAST_COLUMNS, output)
-    for sentence in _status_lines(answer):
+    for sentence in _make_warnings(answer):
         print_line(f"share-coordinator: {sentence}", err=True)
 
 
@@ -79,7 +79,7 @@ def _format_ranges(numbers: list[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _status_lines(answer: "Answer") -> list[str]:
+def _make_warnings(answer: "Answer") -> list[str]:
     sentences = []
     if not answer["enabled"]:
         sentences.append(
@@ -97,7 +97,7 @@ def _status_lines(answer: "Answer") -> list[str]:
     return sentences
 
 
-def _print_round(answer: "Answer", output: Output) -> None:
+def _print_round_result(answer: "Answer", output: Output) -> None:
     if output is Output.JSON:
         print_json(answer)
         return

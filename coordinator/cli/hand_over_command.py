@@ -34,8 +34,8 @@ def hand_over(
 ) -> None:
     """Hand a shard over to another coordinator of the group, without loss.
 
-    The shard stays there until the members of the group change, or until the group moves shards closer to the
-    leaders of their state partitions. To keep the balance, another shard may move back.
+    The shard stays at its new owner until the members of the group change, or until the group moves shards
+    closer to the leaders of their state partitions. To keep the balance, another shard may move back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
     target = done["new_owner"]["wire"] if execute and done["new_owner"] else None if execute else to

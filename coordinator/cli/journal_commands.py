@@ -55,10 +55,10 @@ def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
 
     report = verify_journal(folder)
     if output is Output.JSON:
-        print_json(_json_values(report))
+        print_json(_make_json_values(report))
     else:
         _print_report(report)
-    if not _is_intact(report):
+    if not _is_journal_intact(report):
         raise typer.Exit(EXIT_NOT_WHOLE)
 
 
@@ -86,19 +86,19 @@ def dump(
             print_json_text(json.dumps(shown, ensure_ascii=False))
     if empty:
         report = verify_journal(folder)
-        if not _is_intact(report):
+        if not _is_journal_intact(report):
             _print_report(report)
             raise typer.Exit(EXIT_NOT_WHOLE)
 
 
-def _is_intact(report: "JournalReport") -> bool:
+def _is_journal_intact(report: "JournalReport") -> bool:
     """Return whether the journal is intact. A torn tail is allowed, because it was never acknowledged."""
     return report.damage is None and bool(report.segments or report.unused_files)
 
 
-def _json_values(report: "JournalReport") -> dict[str, Any]:
+def _make_json_values(report: "JournalReport") -> dict[str, Any]:
     shown = report._asdict()
-    shown["whole"] = _is_intact(report)
+    shown["whole"] = _is_journal_intact(report)
     shown["segments"] = [segment._asdict() for segment in report.segments]
     shown["torn_tail"] = report.torn_tail._asdict() if report.torn_tail is not None else None
     names = ("file", "position", "found", "advice")
@@ -107,7 +107,7 @@ def _json_values(report: "JournalReport") -> dict[str, Any]:
 
 
 def _print_report(report: "JournalReport") -> None:
-    if not _is_intact(report) and report.damage is None:
+    if not _is_journal_intact(report) and report.damage is None:
         print_line(f"share-coordinator: there is no journal in {report.folder}", err=True)
         return
     print_items((segment._asdict() for segment in report.segments), _SEGMENT_COLUMNS, Output.TABLE)

@@ -45,7 +45,9 @@ _COLUMNS: Columns = {
     "TOPIC-ID": "topic_id",
     "SHARE-PARTITIONS": lambda topic: len(topic["partitions"]),
     "BATCHES": "state_batches",
-    "START-OFFSETS": lambda topic: _format_span([each["start_offset"] for each in topic["partitions"]]),
+    "START-OFFSETS": lambda topic: _format_offset_span(
+        [each["start_offset"] for each in topic["partitions"]]
+    ),
     "STEP": lambda topic: ", ".join(
         f"{count} {step}" for step, count in Counter(each["step"] for each in topic["partitions"]).items()
     ),
@@ -107,10 +109,10 @@ def migrate(
     with _progress_bar() as progress:
         report = asyncio.run(migrate_states(source, target, options, progress))
     if output is Output.JSON:
-        print_json(_json_values(source_place, target_place, report))
+        print_json(_make_json_values(source_place, target_place, report))
     else:
         _print_report(source_place, target_place, report)
-    if not report.is_good:
+    if not report.is_successful:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -139,7 +141,7 @@ def _print_report(
 ) -> None:
     from coordinator.operate.migration import MigrationAction
 
-    print_items(_group_by_topic(report), _COLUMNS, Output.TABLE)
+    print_items(_group_states_by_topic(report), _COLUMNS, Output.TABLE)
     counts = report.plan.count_actions()
     verb = "were" if report.executed else "would be"
     print_line(
@@ -152,7 +154,7 @@ def _print_report(
         print_line(f"note: {note}")
     if not report.executed:
         print_line("Dry run: nothing was written. Repeat with --execute.")
-    elif report.is_good:
+    elif report.is_successful:
         same = len(report.folded.states) - counts[MigrationAction.OMIT]
         print_line(f"Source and target have the same state of {same} share-partitions.")
     else:
@@ -164,7 +166,7 @@ def _print_report(
         )
 
 
-def _group_by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
+def _group_states_by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
     from protocol.state_records import topic_id_text
 
     by_topic: defaultdict[tuple[str, str], list[SharePartitionKey]] = defaultdict(list)
@@ -175,13 +177,13 @@ def _group_by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
             "group": group,
             "topic_id": topic_id,
             "state_batches": sum(report.folded.states[key].batch_count for key in keys),
-            "partitions": [_partition_fields(report, key) for key in keys],
+            "partitions": [_make_partition_fields(report, key) for key in keys],
         }
         for (group, topic_id), keys in by_topic.items()
     ]
 
 
-def _partition_fields(report: "MigrationReport", key: "SharePartitionKey") -> dict[str, Any]:
+def _make_partition_fields(report: "MigrationReport", key: "SharePartitionKey") -> dict[str, Any]:
     state = report.folded.states[key]
     return {
         "partition": key.partition,
@@ -194,12 +196,12 @@ def _partition_fields(report: "MigrationReport", key: "SharePartitionKey") -> di
     }
 
 
-def _format_span(offsets: list[int]) -> str:
+def _format_offset_span(offsets: list[int]) -> str:
     low, high = min(offsets), max(offsets)
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _json_values(
+def _make_json_values(
     source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
 ) -> dict[str, Any]:
     from coordinator.operate.migration import MigrationAction
@@ -209,10 +211,10 @@ def _json_values(
         "to": str(target),
         "executed": report.executed,
         "counts": {step.value: count for step, count in report.plan.count_actions().items()},
-        "groups": _group_by_topic(report),
+        "groups": _group_states_by_topic(report),
         "deleted": [str(key) for key in report.plan.keys_with_action(MigrationAction.DELETE)],
         "notes": report.notes,
-        "verified": report.executed and report.is_good,
+        "verified": report.executed and report.is_successful,
         "differences": {
             "count": len(report.different),
             "first": [

@@ -65,7 +65,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Return lines with columns as wide as their widest entry; the last one is not padded."""
+    """Return lines with columns as wide as their widest entry; the last column is not padded."""
     lines = [[escape_unprintable(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return [

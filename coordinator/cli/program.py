@@ -25,7 +25,7 @@ from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.state_commands import groups_app, shards, state_app
 from coordinator.cli.top_command import top
 
-# Every command belongs to one group; a test compares this with the registered commands.
+# Every command belongs to one section of the help; a test compares this with the registered commands.
 COMMAND_GROUPS = {
     "Run": ("serve", "observe", "relay", "demo"),
     "Inspect a running coordinator": ("groups", "state", "shards", "top", "expiry"),
@@ -38,8 +38,8 @@ COMMAND_GROUPS = {
 class CompleteHelp(TyperGroup):
     """A command with subcommands, whose help has complete sentences; typer would truncate them.
 
-    The arguments have no type annotations, because different releases of typer import their classes from
-    different packages.
+    The parameters of its methods have no type annotations, because different releases of typer import their
+    classes from different packages.
     """
 
     def command_sections(self) -> Mapping[str, Sequence[str]]:

@@ -62,7 +62,7 @@ def archive(
     from coordinator.recovery.archive import archive_lag
     from coordinator.recovery.continuous import ArchiveMetrics
 
-    period = recovery.parse_period(every, metrics_listen)
+    period = recovery.parse_repeat_options(every, metrics_listen)
     interval_ms = round(recovery.parse_duration_s(state_checkpoint, "--state-checkpoint") * 1000)
     keep_ms = round(recovery.parse_duration_s(keep, "--keep") * 1000) if keep else None
     worker: Any

@@ -101,10 +101,10 @@ def audit(
     from coordinator.errors import CoordinatorError
 
     try:
-        period = recovery.parse_period(every, metrics_listen)
+        period = recovery.parse_repeat_options(every, metrics_listen)
         opened = recovery.open_source(source, ctx.args, config, settings)
         loaded = flags.load_settings(ctx.args, config, settings).config
-        options = _make_options(
+        options = _make_audit_options(
             loaded, recovery.parse_cut(as_of_offset, as_of_time), state_partitions, to, baseline, archive
         )
         live_coordinator = None
@@ -123,7 +123,7 @@ def audit(
     raise typer.Exit(found.exit_code)
 
 
-def _make_options(
+def _make_audit_options(
     config: "Config",
     cut: "LogCut",
     state_partitions: int | None,
@@ -166,7 +166,7 @@ def _print_report(found: "AuditResult", output: Output) -> None:
 
 
 def _audit_periodically(
-    worker: "Engine", source: "Source", options: "AuditOptions", period: recovery.Period, keep: int
+    worker: "Engine", source: "Source", options: "AuditOptions", period: recovery.RepeatOptions, keep: int
 ) -> None:
     """Audit until stopped; print a line for each run. Raises ConfigError."""
     from coordinator.errors import ConfigError
@@ -183,7 +183,7 @@ def _audit_periodically(
         remove_old_audits(folder, keep)
         return found
 
-    # An audit of another source in the directory is an error of the command, not of a run.
+    # If the directory contains an audit of another source, the command fails, not only a run.
     next_baseline(folder, source.text, options.baseline)
     recovery.run_periodically("audit", audit_and_remove_old, AuditMetrics(), period, _summarize_audit)
 

@@ -207,14 +207,14 @@ def open_source(text: str, extra: list[str], config: Path | None, settings: list
 
 
 def open_engine(name: str, master: str, processes: int | None) -> "Engine":
-    """Return the engine of a command. Raises ConfigError and LogError."""
+    """Return the engine (local processes or Spark) that the flags select. Raises ConfigError and LogError."""
     from coordinator.recovery.engines import open_engine
 
     return open_engine(name, master=master, processes=processes)
 
 
 def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
-    """Return the addresses of --live, a coordinator or a broker that returns it. Raises ConfigError."""
+    """Return the coordinator that --live names directly or through a broker. Raises ConfigError."""
     from coordinator.client.addresses import parse_addresses
     from coordinator.errors import ConfigError
     from coordinator.recovery.live_coordinator import LiveCoordinator
@@ -227,7 +227,7 @@ def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
 
 
 def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "LogCut":
-    """Return the cut that the flags select. Raises ConfigError."""
+    """Return the offsets or the time at which reading the log ends. Raises ConfigError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.manifest import parse_time
     from coordinator.recovery.sources import LogCut
@@ -240,7 +240,7 @@ def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "LogCut":
 
 
 def require_packages(*packages: str) -> None:
-    """Raise a CoordinatorError in one line if a package of the extra is not installed."""
+    """Raise a CoordinatorError if a package of the pip extra `recovery` is not installed."""
     from importlib.util import find_spec
 
     from coordinator.errors import CoordinatorError
@@ -256,7 +256,7 @@ def run_periodically(
     job: str,
     run: Callable[[], ResultT],
     metrics: "JobMetrics[ResultT]",
-    period: "Period",
+    period: "RepeatOptions",
     describe: Callable[[ResultT], str],
 ) -> None:
     """Repeat a job until a stop signal; print a line for each run. Raises ListenError."""
@@ -292,14 +292,14 @@ def parse_duration_s(text: str, flag: str = "--every") -> float:
     return float(int(amount) * _UNITS_S[unit])
 
 
-class Period(NamedTuple):
+class RepeatOptions(NamedTuple):
     """How often a job is repeated, and the address of its metrics."""
 
     every_s: float
     listen: "HostPort | None"
 
 
-def parse_period(every: str, listen: str) -> Period | None:
+def parse_repeat_options(every: str, listen: str) -> RepeatOptions | None:
     """Parse --every and --metrics-listen; None if both are empty. Raises ConfigError."""
     from coordinator.config import HostPort
     from coordinator.errors import ConfigError
@@ -308,6 +308,6 @@ def parse_period(every: str, listen: str) -> Period | None:
         return None
     every_s = parse_duration_s(every)
     try:
-        return Period(every_s, HostPort.parse(listen) if listen else None)
+        return RepeatOptions(every_s, HostPort.parse(listen) if listen else None)
     except ValueError:
         raise ConfigError("--metrics-listen", listen, "HOST:PORT") from None

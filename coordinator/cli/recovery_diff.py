@@ -77,7 +77,7 @@ def diff(
         recovery.print_warning(f"the comparison failed: {format_error(error)}")
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     if output is Output.JSON:
-        print_json(_json_values(found))
+        print_json(_make_json_values(found))
     else:
         _print_diff(found)
     if found.different:
@@ -142,7 +142,7 @@ def _print_diff(found: Any) -> None:
         )
 
 
-def _json_values(found: Any) -> dict[str, Any]:
+def _make_json_values(found: Any) -> dict[str, Any]:
     return {
         "compared": found.compared,
         "equal": found.equal,
@@ -230,8 +230,8 @@ def explain(
 def _split_arguments(tokens: list[str], literals: int) -> tuple[tuple[str, str, int, int | None], list[str]]:
     """Separate the arguments of `explain` from setting flags and their values. Raises ConfigError.
 
-    Typer has no definition of these flags and would treat them as arguments.  The last `literals` tokens are
-    arguments.
+    Typer has no definition of setting flags and would treat them as arguments.  The last `literals` tokens
+    are arguments.
     """
     from coordinator.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`recovery rewrite`: write a log to a new place, with another partition count or from a backup."""
+"""`recovery rewrite`: write the states of a log to a new journal or topic."""
 
 from contextlib import closing
 from typing import Annotated, Any
@@ -70,8 +70,9 @@ def rewrite(
 ) -> None:
     """Write the states of a log to a new journal or topic: re-shard it, or restore a backup.
 
-    A dry run unless --execute is given. A target that has an owner is refused. Afterwards, source and target
-    are compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1 refused or failed.
+    A dry run unless --execute is given. A target that has an owner is refused. After the copy, the states of
+    source and target are compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1
+    refused or failed.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     cut = recovery.parse_cut(as_of_offset, as_of_time)
@@ -98,10 +99,10 @@ def rewrite(
             work=work,
         )
     if output is Output.JSON:
-        print_json(_json_values(done, source))
+        print_json(_make_json_values(done, source))
     else:
         _print_result(done, source)
-    if not done.is_good:
+    if not done.is_successful:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -115,14 +116,14 @@ def _print_result(done: Any, source: str) -> None:
         print_line(f"note: {note}")
     if not done.executed:
         print_line("Dry run: nothing was written. Repeat with --execute.")
-    elif done.is_good:
+    elif done.is_successful:
         print_line(f"Source and target have the same state of {done.share_partitions} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.different[:DIFFERENCES_SHOWN_MAX]:
         print_line(f"X4 {difference}", err=True)
 
 
-def _json_values(done: Any, source: str) -> dict[str, Any]:
+def _make_json_values(done: Any, source: str) -> dict[str, Any]:
     return {
         "from": source,
         "to": str(done.target),
@@ -131,6 +132,6 @@ def _json_values(done: Any, source: str) -> dict[str, Any]:
         "share_partitions": done.share_partitions,
         "counts": done.actions,
         "notes": done.notes,
-        "verified": done.executed and done.is_good,
+        "verified": done.executed and done.is_successful,
         "differences": done.different,
     }

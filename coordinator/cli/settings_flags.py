@@ -53,7 +53,8 @@ def load_settings(
 ) -> "LoadedConfig":
     """Load the configuration from the flags of a command, the environment and the file.
 
-    `extra` are the flags unknown to typer; `defaults` are those of the command. Raises ConfigError.
+    `extra` are the flags unknown to typer; `defaults` are the default settings of the command. Raises
+    ConfigError.
     """
     from coordinator.config import load_config, printable_value
     from coordinator.errors import ConfigError

@@ -50,7 +50,7 @@ VERBOSE_COLUMNS: Columns = {
 }
 
 
-def _column_of_loaded_shard(field: str) -> Column:
+def _make_loaded_shard_column(field: str) -> Column:
     return lambda shard: None if shard["status"] == "CLOSED" else shard[field]
 
 
@@ -68,7 +68,7 @@ _SHARD_COLUMNS: Columns = {
     "SHARD": "state_partition",
     "STATUS": "status",
     "OWNER": lambda shard: shard["owner"]["wire"] if shard["owner"] else None,
-    **{head: _column_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
+    **{head: _make_loaded_shard_column(field) for head, field in _LOADED_SHARD_FIELDS.items()},
 }
 
 
@@ -91,7 +91,7 @@ def list_groups(
         key=lambda group: (-severities[group["problem"]], group["group"]),
     )
     print_items(groups, _GROUP_COLUMNS, output)
-    _warn_of_missing_shards(api, output)
+    _warn_of_unloaded_shards(api, output)
 
 
 @groups_app.command()
@@ -108,11 +108,11 @@ def describe(
 
     items = list(api.list_items("/api/v1/share-partitions", group=group))
     if not items:
-        _warn_of_missing_shards(api, output)
+        _warn_of_unloaded_shards(api, output)
         raise RequestRefused(404, f"group {group!r} has no state here")
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
     print_items(items, VERBOSE_COLUMNS if verbose else _DESCRIBE_COLUMNS, output)
-    _warn_of_missing_shards(api, output)
+    _warn_of_unloaded_shards(api, output)
 
 
 @with_admin_client
@@ -125,7 +125,7 @@ def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
             print_line(f"shard {item['state_partition']}: {item['failure']}", err=True)
 
 
-def _warn_of_missing_shards(api: "AdminClient", output: Output) -> None:
+def _warn_of_unloaded_shards(api: "AdminClient", output: Output) -> None:
     """Print on stderr why the server is not ready, and the owners of shards that are not loaded here."""
     if output is Output.JSON:
         return
@@ -190,7 +190,7 @@ def show(
     api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every offset range that has a delivery state."""
-    detail = _read_detail(api, group, topic, partition)
+    detail = _read_whole_share_partition(api, group, topic, partition)
     if output is Output.JSON:
         print_json(detail)
     else:
@@ -234,7 +234,7 @@ def history(
     print_line(f"now: {found['summary']}")
 
 
-def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
+def _read_whole_share_partition(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
     """Return the whole state: all offset ranges, which may take several requests."""
     key = {"group": group, "topic": topic, "partition": partition, "limit": _RANGES_PER_REQUEST}
     detail = api.get("/api/v1/share-partition", **key)
@@ -254,7 +254,7 @@ def _print_state(detail: "Answer") -> None:
     typer.echo()
     for name, value in (
         ("oldest incomplete record", "none known" if oldest is None else oldest["offset"]),
-        ("by delivery state", _format_counts(detail["records_by_state"])),
+        ("by delivery state", _format_record_counts(detail["records_by_state"])),
         ("last write", detail["last_write"] or "-"),
         ("state epoch", detail["state_epoch"]),
         ("snapshot epoch", f"{detail['snapshot_epoch']}, updates since: {detail['updates_since_snapshot']}"),
@@ -268,7 +268,7 @@ def _print_state(detail: "Answer") -> None:
         print_items(detail["in_flight"], _RANGE_COLUMNS, Output.TABLE)
 
 
-def _format_counts(records_by_state: dict[str, int]) -> str:
+def _format_record_counts(records_by_state: dict[str, int]) -> str:
     return (
         ", ".join(f"{state} {records}" for state, records in records_by_state.items()) or "nothing in flight"
     )

@@ -1,7 +1,7 @@
 """An asyncio client of a share coordinator: this project's, or the one inside a Kafka cluster.
 
-It is intended for other broker implementations, proxies, tests and tools. The leader of a share-partition
-reads the state once, and then writes the delivery progress of records::
+The client is intended for other broker implementations, proxies, tests and tools. The leader of a
+share-partition reads the state once, and then writes the delivery progress of records::
 
     import asyncio
     import os
@@ -35,10 +35,10 @@ reads the state once, and then writes the delivery progress of records::
 
     asyncio.run(main())
 
-After a retriable error, the client retries like Kafka's own persister (`RetryPolicy`). It then raises a
-`ShareCoordinatorError`; `coordinator.client.errors` documents the subclasses.
-`ClientSecurity` configures TLS and SASL with Kafka's terms.
-`Connection` is the lower layer: one connection, no lookup, no retries, the exact response.
+After a retriable error, the client retries like Kafka's own persister (`RetryPolicy`). After the last
+attempt, it raises a `ShareCoordinatorError`; `coordinator.client.errors` documents the subclasses.
+`ClientSecurity` configures TLS and SASL with Kafka's terms. `Connection` is the lower layer: one connection,
+no lookup, no retries, the exact response.
 """
 
 from coordinator.client.client import ReadState, ShareCoordinatorClient, StateSummary

@@ -1,9 +1,9 @@
 """The client: each operation makes attempts, with a lookup and one request to each coordinator.
 
-All operations use the same path.  A call has one part, the request data, for each share-partition.  An
-attempt sends each part to its coordinator.  Parts with a retriable error are retried after a delay.  Source
-of the retry rules: PersisterStateManager of Kafka 4.4.  Kafka allows 5 failed lookups and 5 failed requests;
-this client allows 5 attempts in total.
+A call has one part, its request data, for each share-partition. An attempt sends each part to its
+coordinator. Parts with a retriable error are retried after a delay. Source of the retry rules:
+PersisterStateManager of Kafka 4.4. Kafka allows 5 failed lookups and 5 failed requests; this client allows 5
+attempts in total.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class ReadState(NamedTuple):
-    """The state for a new leader. Start offset -1: not known yet; batches are sorted and disjoint."""
+    """The state for a new leader. Start offset -1 means unknown; batches are sorted and disjoint."""
 
     state_epoch: int
     start_offset: int
@@ -55,7 +55,7 @@ class ReadState(NamedTuple):
 
 
 class StateSummary(NamedTuple):
-    """A state without its batches. Start offset -1: none yet, or no state; complete count -1: unknown."""
+    """A state without its batches. Start offset -1 means unknown or no state; complete count -1 unknown."""
 
     state_epoch: int
     leader_epoch: int
@@ -124,7 +124,7 @@ class ShareCoordinatorClient:
         Existing state is replaced, unless its state epoch is higher (FencedStateEpoch).
         """
         _check_arguments(key, state_epoch=state_epoch)
-        await self._send_part(
+        await self._send_for_share_partition(
             INITIALIZE, key, initialize_api.PartitionData(key.partition, state_epoch, start_offset)
         )
 
@@ -135,7 +135,9 @@ class ShareCoordinatorClient:
         Raises Uninitialised if there is no state, and FencedLeaderEpoch if there is a newer leader.
         """
         _check_arguments(key, leader_epoch=leader_epoch)
-        result = await self._send_part(READ, key, read_api.PartitionData(key.partition, leader_epoch))
+        result = await self._send_for_share_partition(
+            READ, key, read_api.PartitionData(key.partition, leader_epoch)
+        )
         return ReadState(result.state_epoch, result.start_offset, unpack(result.state_batches))
 
     async def write(
@@ -152,8 +154,8 @@ class ShareCoordinatorClient:
 
         For each offset, the greatest (delivery count, delivery state) is kept, and the start offset never
         decreases. A repeated or late write is therefore harmless.  The complete count (KIP-1226) is the
-        number of offsets from the start offset up whose delivery is complete; servers before Kafka 4.2 ignore
-        it. Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
+        number of offsets at or above the start offset whose delivery is complete; servers before Kafka 4.2
+        ignore it. Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
         """
         _check_arguments(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
         part = write_api.PartitionData(
@@ -164,17 +166,19 @@ class ShareCoordinatorClient:
             delivery_complete_count=delivery_complete_count,
             state_batches=_pack_batches(list(batches)),
         )
-        await self._send_part(WRITE, key, part)
+        await self._send_for_share_partition(WRITE, key, part)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Delete the state; if there is no state, the call succeeds."""
         _check_arguments(key)
-        await self._send_part(DELETE, key, delete_api.PartitionData(key.partition))
+        await self._send_for_share_partition(DELETE, key, delete_api.PartitionData(key.partition))
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return epochs, start offset and complete count; this call fences no leader."""
         _check_arguments(key)
-        result = await self._send_part(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
+        result = await self._send_for_share_partition(
+            SUMMARY, key, summary_api.PartitionData(key.partition, 0)
+        )
         return StateSummary(
             result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
         )
@@ -217,7 +221,7 @@ class ShareCoordinatorClient:
 
     # Attempts.
 
-    async def _send_part(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
+    async def _send_for_share_partition(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
         outcome = (await self._send_with_retries(rpc, key.group_id, {key: [part]}))[key]
         if outcome.error is not None:
             raise outcome.error
@@ -237,7 +241,7 @@ class ShareCoordinatorClient:
             await self._wait_before_retry(self._retry.wait_s(failed_attempts, self._random()))
 
     async def _send_once(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
-        """Find the coordinators, and send each coordinator its parts."""
+        """Find the coordinators, and send each coordinator its parts of the request."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
         for key, found in (await self._lookup.find_coordinators(parts)).items():
@@ -246,7 +250,8 @@ class ShareCoordinatorClient:
             else:
                 parts_at.setdefault(found, {})[key] = parts[key]
         asked = [self._send_to_node(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
-        # Usually there is one coordinator. Its request is awaited directly, without a task.
+        # Usually there is one coordinator. A request to a single coordinator is awaited directly, without a
+        # task.
         answers = await asyncio.gather(*asked) if len(asked) > 1 else [await one for one in asked]
         for answered in answers:
             outcomes.update(answered)

@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(size + header + body)
         return answer
 
-    # Receive responses: called by the transport.
+    # Methods that the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # No assertion: uvloop's transports have the methods of asyncio's, but do not inherit from them.

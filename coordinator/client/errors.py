@@ -15,9 +15,9 @@
     ├── AuthenticationFailed        the login or the verification of a certificate failed
     └── ClientClosed                the client was closed before the response
 
-(R): retriable.  The client retries as configured in its `RetryPolicy` before it raises such an error.  After
-`Disconnected` or `TimedOut`, a write may or may not be stored.  Repeating it is safe, because a coordinator
-keeps the greatest delivery count and state of each offset.
+(R): retriable.  Before the client raises a retriable error, it retries as its `RetryPolicy` configures. After
+`Disconnected` or `TimedOut`, a write may or may not be stored. Repeating the write is safe, because a
+coordinator keeps the greatest delivery count and state of each offset.
 """
 
 from typing import ClassVar, Self
@@ -27,7 +27,7 @@ from protocol.state_records import SharePartitionKey
 
 
 class ShareCoordinatorError(Exception):
-    """A call failed. `key` is its share-partition, None if the call has none."""
+    """A call failed. `key` is the share-partition of the call, or None."""
 
     retriable: ClassVar[bool] = False
 
@@ -65,7 +65,7 @@ class FencedStateEpoch(ShareCoordinatorError):
 
 
 class UnknownTopicOrPartition(ShareCoordinatorError):
-    """The cluster has no such topic id or partition; just after its creation, this is temporary."""
+    """The cluster has no such topic id or partition, or the topic was created just now."""
 
     retriable = True
 

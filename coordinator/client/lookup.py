@@ -1,7 +1,8 @@
 """Find the coordinators of share-partitions with FindCoordinator, and cache them until an error.
 
 Kafka's persister sends FindCoordinator before every request; this client caches the response.  A cached
-response is outdated only when coordinators move: the old one then returns NOT_COORDINATOR or is unreachable.
+response is outdated only when coordinators move: the old coordinator then returns NOT_COORDINATOR or is
+unreachable.
 """
 
 from collections.abc import Collection
@@ -63,7 +64,7 @@ class CoordinatorLookup:
     def forget_node(self, node: Node) -> None:
         """Remove all share-partitions of a node from the cache after the node did not respond."""
         self._coordinators = {key: found for key, found in self._coordinators.items() if found != node}
-        self._move_to_end(node)
+        self._move_address_to_end(node)
 
     async def _request_coordinators(
         self, keys: list[SharePartitionKey]
@@ -77,11 +78,11 @@ class CoordinatorLookup:
                 raise
             except ShareCoordinatorError as error:
                 failure = error
-                self._move_to_end(node)
+                self._move_address_to_end(node)
         assert failure is not None
         return {key: failure.with_key(key) for key in keys}
 
-    def _move_to_end(self, node: Node) -> None:
+    def _move_address_to_end(self, node: Node) -> None:
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]
 

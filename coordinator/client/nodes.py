@@ -55,7 +55,7 @@ class NodeConnections:
         Raises the exceptions of `Connection.open`, and ClientClosed.
         """
         if self._closed:
-            raise self._closed_error()
+            raise self._make_closed_error()
         place = self._connections.get(node.node_id)
         if place is None or place.is_closed or place.node != node:
             if place is not None:
@@ -66,7 +66,7 @@ class NodeConnections:
         # If this caller is cancelled, `wait` does not cancel the task, which other callers may share.
         await asyncio.wait({place.opening})
         if place.opening.cancelled():
-            raise self._closed_error()
+            raise self._make_closed_error()
         return place.opening.result()
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class NodeConnections:
         )
 
     @staticmethod
-    def _closed_error() -> ClientClosed:
+    def _make_closed_error() -> ClientClosed:
         return ClientClosed(ErrorCode.NETWORK_EXCEPTION, "The client was closed.")
 
 

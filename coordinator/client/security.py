@@ -51,7 +51,7 @@ class ClientSecurity(NamedTuple):
     def tls_context(self, prefix: str = "ssl.") -> ssl.SSLContext | None:
         """Return the context for a connection, None without TLS.
 
-        Raises ConfigError for an unusable file, with its setting, which begins with `prefix`.
+        Raises ConfigError for an unusable file; the error names the setting of the file, with `prefix`.
         """
         if not self.uses_tls:
             return None
@@ -76,7 +76,7 @@ class ClientSecurity(NamedTuple):
             await self._log_in_by_scram(send)
 
     async def _log_in_by_scram(self, send: SendToken) -> None:
-        # This import takes time and is needed only for SCRAM.
+        # Importing scramp takes time, and only SCRAM needs it.
         from scramp import ScramClient, ScramException
 
         try:

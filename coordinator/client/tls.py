@@ -8,9 +8,10 @@ from coordinator.errors import ConfigError
 def client_context(
     *, ca: str, certificate: str, key: str, key_password: str, check_hostname: bool, prefix: str
 ) -> ssl.SSLContext:
-    """Return a context for PEM files; an empty string means not set. Without `ca`, the system's are trusted.
+    """Return a context for PEM files; an empty string means not set. Without `ca`, the certificate
+    authorities of the system are trusted.
 
-    Raises ConfigError for an unusable file, with its setting, which begins with `prefix` ("ssl.").
+    Raises ConfigError for an unusable file; the error names the setting of the file, with `prefix` ("ssl.").
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -10,8 +10,8 @@ from typing import Protocol
 def compute_lag(start_offset: int, delivery_complete_count: int, end_offset: int | None) -> int | None:
     """Return the lag of a share-partition as Kafka's group coordinator computes it (KIP-1226).
 
-    None if one of the three values is not known, as in Kafka. The end offset may be older than the state, so
-    a negative result is 0.
+    The lag is None if an argument is unknown, as in Kafka. The end offset may be older than the state, so a
+    negative lag is returned as 0.
     """
     if end_offset is None or start_offset < 0 or delivery_complete_count < 0:
         return None

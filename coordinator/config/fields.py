@@ -1,7 +1,7 @@
 """Types for the fields of `Config`.
 
 A field declares a setting: its type has the allowed values, and its docstring the meaning. The name of the
-setting is that of the field with dots instead of underscores, unless `named_field` gives another one.
+setting is the name of the field with dots instead of underscores, unless `named_field` gives another name.
 """
 
 import re
@@ -30,7 +30,7 @@ class SettingGroup(BaseModel):
     )
 
 
-class Allowed(NamedTuple):
+class AllowedValues(NamedTuple):
     """Describes the allowed values of a text setting, for documentation and error messages."""
 
     values: str
@@ -122,13 +122,13 @@ Milliseconds = Annotated[int, Field(ge=1, le=INT32_MAX)]
 NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
 
 Address = Annotated[HostPort, BeforeValidator(_parse_host_port)]
-Addresses = Annotated[str, Allowed("HOST:PORT,HOST:PORT"), AfterValidator(_parse_addresses)]
-HostName = Annotated[str, Allowed("the name of a host")]
+Addresses = Annotated[str, AllowedValues("HOST:PORT,HOST:PORT"), AfterValidator(_parse_addresses)]
+HostName = Annotated[str, AllowedValues("the name of a host")]
 Folder = Annotated[Path, BeforeValidator(_check_path)]
-File = Annotated[str, Allowed("a file")]
+File = Annotated[str, AllowedValues("a file")]
 TopicName = Annotated[
     str,
-    Allowed("the name of a topic: letters, digits, dots, dashes and underscores"),
+    AllowedValues("the name of a topic: letters, digits, dots, dashes and underscores"),
     AfterValidator(_check_topic_name),
 ]
 
@@ -137,12 +137,14 @@ Secret = Annotated[str, SecretMark(), Field(repr=False)]
 SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], UPPER_CASE]
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], UPPER_CASE]
 Mechanisms = Annotated[
-    str, Allowed(f"some of {', '.join(MECHANISMS)}, with commas between"), AfterValidator(_parse_mechanisms)
+    str,
+    AllowedValues(f"some of {', '.join(MECHANISMS)}, with commas between"),
+    AfterValidator(_parse_mechanisms),
 ]
-ClaimName = Annotated[str, Allowed("the name of a claim"), Field(min_length=1)]
+ClaimName = Annotated[str, AllowedValues("the name of a claim"), Field(min_length=1)]
 ClientAuth = Annotated[Literal["none", "requested", "required"], _LOWER_CASE]
 EndpointIdentification = Literal["https", "none"]
-Principals = Annotated[str, Allowed("User:NAME;User:NAME")]
+Principals = Annotated[str, AllowedValues("User:NAME;User:NAME")]
 MappingRulesText = Annotated[
-    str, Allowed("DEFAULT, or RULE:pattern/replacement/[LU], several with commas between")
+    str, AllowedValues("DEFAULT, or RULE:pattern/replacement/[LU], several with commas between")
 ]

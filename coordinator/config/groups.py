@@ -6,7 +6,7 @@ from pydantic import Field
 
 from coordinator.config.fields import (
     INT32_MAX,
-    Allowed,
+    AllowedValues,
     Count,
     Milliseconds,
     NonNegative,
@@ -63,7 +63,7 @@ class SignalSettings(SettingGroup):
     stuck_seconds: Count = named_field("signals.stuck.seconds", 60)
     """A group is stuck if a start offset has not moved for this long although records wait."""
 
-    signals_webhook_url: Annotated[str, Allowed("an http or https URL")] = ""
+    signals_webhook_url: Annotated[str, AllowedValues("an http or https URL")] = ""
     """Each event (a problem of a group began or ended) is sent to this URL as JSON with POST."""
 
     signals_events_topic: str = ""

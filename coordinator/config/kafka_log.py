@@ -23,8 +23,8 @@ class KafkaLogSettings(SettingGroup):
     """The settings of `Config` for the log in a Kafka topic."""
 
     bootstrap_servers: Addresses = ""
-    """Brokers of the cluster; one available broker is enough. Required with log=kafka. Otherwise optional:
-    provides topic names and lag."""
+    """Brokers of the cluster; one available broker is enough. Required with log=kafka. With other logs, it is
+    optional and provides topic names and lag."""
 
     state_topic: TopicName = named_field("share.coordinator.state.topic.name", "_share-coordinator-state")
     """With log=kafka: the state topic, created if missing. Kafka's internal topics are refused."""
@@ -32,11 +32,11 @@ class KafkaLogSettings(SettingGroup):
     state_topic_replication_factor: Annotated[int, Field(ge=1, le=32767)] = named_field(
         "share.coordinator.state.topic.replication.factor", 3
     )
-    """The replication factor of a state topic that is created. Lowered with a warning if there are fewer
-    brokers."""
+    """The replication factor of a state topic that is created. If there are fewer brokers, a lower factor is
+    used, with a warning."""
 
     state_topic_min_isr: Count = named_field("share.coordinator.state.topic.min.isr", 2)
-    """min.insync.replicas of a state topic that is created. At most its replication factor."""
+    """min.insync.replicas of a state topic that is created. The maximum is the replication factor."""
 
     request_timeout_ms: Milliseconds = 10_000
     """With log=kafka: how long to wait for a broker's response before the request is repeated. Kafka's

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coordinator.config.admin import ANONYMOUS, is_loopback
 from coordinator.config.fields import (
-    Allowed,
+    AllowedValues,
     ClaimName,
     EndpointIdentification,
     File,
@@ -37,8 +37,8 @@ class ListenerSecuritySettings(SettingGroup):
     docs/security.md."""
 
     listen_plaintext_allowed: Switch = "false"
-    """true: a PLAINTEXT listener may have an address that other hosts can reach. Only brokers may reach it,
-    because every client can change all state."""
+    """true: a PLAINTEXT listener may have an address that other hosts can reach. Only brokers may reach such
+    an address, because every client can change all state."""
 
     listen_allowed_principals: Principals = ""
     """With TLS or SASL: the allowed principals (brokers, coordinators, tools) in the format of Kafka's
@@ -54,30 +54,30 @@ class ListenerSecuritySettings(SettingGroup):
     """For PLAIN and SCRAM: a .properties file with lines NAME=PASSWORD, or 
     NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's format."""
 
-    listen_jwks_url: Annotated[str, Allowed("https://..., http://... or a file")] = named_field(
+    listen_jwks_url: Annotated[str, AllowedValues("https://..., http://... or a file")] = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.url", ""
     )
     """For OAUTHBEARER: a JSON Web Key Set that verifies tokens."""
 
     listen_jwks_ca_location: File = named_field("listen.sasl.oauthbearer.jwks.endpoint.ca.location", "")
-    """A PEM file with the authority of an https URL of keys. Empty: the system's authorities."""
+    """A PEM file with the authority of the https URL of the key set. Empty: the system's authorities."""
 
     listen_jwks_refresh_ms: Milliseconds = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000
     )
-    """How often keys are fetched from a URL. An unknown key is fetched at once. With 45000, logins end
-    within a minute after their key was removed."""
+    """How often keys are fetched from a URL. If a token names an unknown key, keys are fetched at once. With
+    45000, logins end within a minute after their key was removed."""
 
-    listen_token_audience: Annotated[str, Allowed("names with commas between")] = named_field(
+    listen_token_audience: Annotated[str, AllowedValues("names with commas between")] = named_field(
         "listen.sasl.oauthbearer.expected.audience", ""
     )
     """The accepted audiences of tokens. Empty: any."""
 
     listen_token_issuer: str = named_field("listen.sasl.oauthbearer.expected.issuer", "")
-    """The accepted issuer of tokens. Empty: any whose key is in the set."""
+    """The accepted issuer of tokens. If empty, every issuer with a key in the key set is accepted."""
 
     listen_token_sub_claim: ClaimName = named_field("listen.sasl.oauthbearer.sub.claim.name", "sub")
-    """The claim that contains the user name."""
+    """The token claim that contains the user name."""
 
     listen_token_clock_skew_s: Annotated[int, Field(ge=0, le=600)] = named_field(
         "listen.sasl.oauthbearer.clock.skew.seconds", 30
@@ -86,7 +86,7 @@ class ListenerSecuritySettings(SettingGroup):
 
     listen_reauth_max_ms: NonNegative = named_field("listen.connections.max.reauth.ms", 0)
     """The lifetime of a SASL login; clients re-authenticate before its end (KIP-368). 0: unlimited. A login
-    ends with its token."""
+    by token ends when the token expires."""
 
     listen_failed_authentication_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = named_field(
         "listen.connection.failed.authentication.delay.ms", 100

@@ -30,14 +30,15 @@ _NAME_OF_ENV = {env_variable_name(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_name(name): name for name in _NAMES}
 
 # Environment variables that have the prefix of settings but are not settings. The command line or the tests
-# read them.
+# read these variables.
 _OTHER_ENV = {
     CONFIG_FILE_ENV,
     *(ENV_PREFIX + name for name in ("REQUIRE_ALL", "TRACEBACK", "PURE_PYTHON")),
     *(ENV_PREFIX + name for name in ("URL", "TOKEN_FILE", "CA", "CERT", "KEY")),
 }
 
-# Kubernetes sets these in every pod that can use a Service named share-coordinator or share-coordinator-*.
+# Kubernetes sets variables of this form in every pod that can use a Service named share-coordinator or
+# share-coordinator-*.
 _SERVICE_LINK = re.compile(
     ENV_PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -142,7 +143,7 @@ def _read_file(path: Path) -> dict[str, _SettingValue]:
     except OSError as error:
         raise ConfigError("--config", str(path), f"a readable file ({error.strerror})") from None
     except ValueError as error:
-        # This includes UnicodeDecodeError, a subclass of ValueError.
+        # ValueError includes its subclass UnicodeDecodeError.
         raise ConfigError("--config", str(path), f"a UTF-8 file of name=value lines ({error})") from None
     values = {}
     for name, text, line in entries:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from coordinator.config.fields import INT32_MAX, Allowed, Milliseconds, SettingGroup
+from coordinator.config.fields import INT32_MAX, AllowedValues, Milliseconds, SettingGroup
 from coordinator.errors import ConfigError
 
 
@@ -18,13 +18,13 @@ class OwnershipSettings(SettingGroup):
     """static: this process owns all shards. group: with log=kafka, the coordinators of group.id share the
     shards and take over from each other."""
 
-    group_id: Annotated[str, Allowed("the name of a group"), Field(min_length=1, max_length=249)] = (
+    group_id: Annotated[str, AllowedValues("the name of a group"), Field(min_length=1, max_length=249)] = (
         "share-coordinator"
     )
     """With ownership=group: the Kafka group of the coordinators of one state topic."""
 
-    group_instance_id: Annotated[str, Allowed("a name"), Field(max_length=249)] = ""
-    """With ownership=group: a unique name that stays the same after a restart, such as the pod's. A
+    group_instance_id: Annotated[str, AllowedValues("a name"), Field(max_length=249)] = ""
+    """With ownership=group: a unique name that stays the same after a restart, such as the name of the pod. A
     restarted coordinator then gets its shards back at once, not after session.timeout.ms."""
 
     broker_id: Annotated[int, Field(ge=-1, le=INT32_MAX)] = -1
@@ -34,7 +34,7 @@ class OwnershipSettings(SettingGroup):
     forwarding: Literal["auto", "always", "never"] = "auto"
     """With ownership=group: whether requests for shards of other coordinators are forwarded. auto: while the
     cluster has the topic __share_group_state, whose leaders brokers then use without FindCoordinator.
-    Otherwise the response is NOT_COORDINATOR."""
+    Requests that are not forwarded get NOT_COORDINATOR."""
 
     session_timeout_ms: Milliseconds = 10_000
     """With ownership=group: a coordinator without a heartbeat for this time loses its shards. At least the

@@ -1,8 +1,8 @@
 """Parse Java's `.properties` syntax as used in Kafka's files: comments, continued lines, escapes.
 
 There are two intended differences from java.util.Properties. Files are UTF-8; Java reads streams as Latin-1,
-which few users expect. Duplicate names are an error; Java silently takes the last one, so an operator who
-edits the first one sees no effect.
+which few users expect. Duplicate names are an error; Java silently takes the last value, so an operator who
+edits the first value sees no effect.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def parse_properties(text: str) -> list[FileProperty]:
     Raises ValueError with a message that begins with the line number.
     """
     found: dict[str, FileProperty] = {}
-    for line, logical in _logical_lines(text):
+    for line, logical in _split_logical_lines(text):
         name, value = _split_entry(logical)
         try:
             entry = FileProperty(_unescape(name), _unescape(value), line)
@@ -38,7 +38,7 @@ def parse_properties(text: str) -> list[FileProperty]:
     return list(found.values())
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def _split_logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (number of the first line, text) of each logical line, without blank lines and comments."""
     begun, parts = 0, list[str]()
     # splitlines() also splits at form feeds and Unicode line separators, which Java does not.

@@ -48,7 +48,7 @@ class RelaySettings(SettingGroup):
 
     relay_allowed_principals: Principals = ""
     """The brokers' principals, in the format of Kafka's super.users; only they may use the coordinator. With
-    SSL, only they may connect, also to the broker."""
+    SSL, only these principals may connect, also to the broker."""
 
     relay_sub_claim_name: ClaimName = named_field("relay.sasl.oauthbearer.sub.claim.name", "sub")
     """The claim that contains the user name, as the broker's sasl.oauthbearer.sub.claim.name."""
@@ -77,8 +77,8 @@ class RelaySettings(SettingGroup):
     """The time limit for a TLS handshake and login."""
 
     relay_coordinator_wait_ms: NonNegative = 25_000
-    """How long a persister's request waits for an unavailable coordinator. A persister gives up after
-    30000."""
+    """How long a persister's request waits for an unavailable coordinator. A persister gives up after 30000
+    ms."""
 
     relay_stop_timeout_ms: Milliseconds = 5000
     """How long a stop waits for the coordinator's pending responses."""

@@ -19,10 +19,10 @@ class TlsSettings(SettingGroup):
     """A PEM file with the client certificate. Empty: none."""
 
     key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
+    """A PEM file with the private key, if it is a separate file."""
 
     key_password: Secret = ""
-    """The password of the key."""
+    """The password of the private key."""
 
     ca_location: File = ""
     """A PEM file with the trusted authorities. Empty: the system's authorities."""
@@ -38,8 +38,8 @@ class ListenerTlsSettings(TlsSettings):
     """A PEM file with the authorities of client certificates."""
 
     client_auth: ClientAuth = "none"
-    """Whether clients present a certificate. requested: clients without one are accepted, but not those with
-    an invalid one."""
+    """Whether clients present a certificate. requested: a missing certificate is accepted, an invalid
+    certificate is not."""
 
     principal_mapping_rules: MappingRulesText = "DEFAULT"
     """As Kafka's ssl.principal.mapping.rules."""
@@ -62,7 +62,7 @@ class SaslSettings(SettingGroup):
     """The SASL user name."""
 
     password: Secret = ""
-    """The SASL password. Set it in the environment or in a file: other users can see flags."""
+    """The SASL password. Set a password in the environment or in a file: other users can see flags."""
 
     token_file: File = named_field("oauthbearer.token.file", "")
     """With OAUTHBEARER: a file with the token; read at each login."""

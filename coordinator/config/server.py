@@ -29,8 +29,8 @@ class ServerSettings(SettingGroup):
     """The address of the HTTP server: page, API, metrics and probes."""
 
     advertise: Address = HostPort("127.0.0.1", 9095)
-    """The address that FindCoordinator returns. Default: that of listen. Required if listen is a wildcard
-    address. Port 0: the port of listen."""
+    """The address that FindCoordinator returns. Default: the address of listen. Required if listen is a
+    wildcard address. With port 0, the port of listen is returned."""
 
     log: Literal["memory", "journal", "kafka"] = "journal"
     """The state log: a journal on disk, a Kafka topic (at bootstrap.servers), or memory (not stored; for
@@ -53,7 +53,8 @@ class ServerSettings(SettingGroup):
     snapshot_updates_max: Annotated[int, Field(ge=0, le=500)] = named_field(
         "share.coordinator.snapshot.update.records.per.snapshot", 500
     )
-    """Updates of a share-partition before its next snapshot. Snapshots are also written by size and age."""
+    """The number of updates of a share-partition before its next snapshot. Snapshots are also written by size
+    and age."""
 
     write_timeout_ms: Milliseconds = named_field("share.coordinator.write.timeout.ms", 5000)
     """The time limit for a record to become durable."""
@@ -72,11 +73,12 @@ class ServerSettings(SettingGroup):
     1073741824 with ownership=group."""
 
     node_ids: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Node ids of a coordinator. A broker opens one connection for each, with one request in flight."""
+    """The number of node ids of a coordinator. A broker opens one connection for each id, with one request in
+    flight."""
 
     connections_max: Count = named_field("max.connections", 2000)
-    """The maximum number of connections; old ones of unauthorized clients are closed for new ones. ulimit -n
-    may lower it. Kafka's default is unlimited."""
+    """The maximum number of connections; old connections of unauthorized clients are closed for new
+    connections. ulimit -n may lower it. Kafka's default is unlimited."""
 
     connections_idle_max_ms: Milliseconds = named_field("connections.max.idle.ms", 600_000)
     """Connections without a request for this time are closed."""
@@ -84,14 +86,14 @@ class ServerSettings(SettingGroup):
     frame_bytes_max: Annotated[int, Field(ge=1024, le=INT32_MAX)] = named_field(
         "socket.request.max.bytes", 16 << 20
     )
-    """The maximum size of a request; a larger one closes its connection. Kafka's default is 104857600."""
+    """The maximum size of a request; a larger request closes its connection. Kafka's default is 104857600."""
 
     request_elements_max: Annotated[int, Field(ge=100, le=10_000_000)] = named_field(
         "request.max.elements", 30_000
     )
-    """The maximum number of elements in a request; more close the connection. Each topic, partition and key
-    counts 1, as do 16 state batches and 64 bytes of a long text. A request for 10 000 share-partitions has
-    at most 20 000."""
+    """The maximum number of elements in a request; a request with more closes its connection. Each topic,
+    partition and key counts 1, as do 16 state batches and 64 bytes of a long text. A request for 10 000
+    share-partitions has at most 20 000 elements."""
 
     response_bytes_max: Annotated[int, Field(ge=100, le=INT32_MAX)] = named_field(
         "response.max.bytes", 16 << 20
@@ -106,13 +108,13 @@ class ServerSettings(SettingGroup):
     Brokers send at most group.share.partition.max.record.locks (10 000)."""
 
     requests_in_flight_max: Count = named_field("max.in.flight.requests.per.connection", 64)
-    """The maximum number of unanswered requests of a connection; then reading pauses."""
+    """The maximum number of unanswered requests of a connection; at the limit, reading pauses."""
 
     queued_bytes_max: Annotated[int, Field(ge=1024, le=2**63 - 1)] = named_field(
         "queued.max.request.bytes", 256 << 20
     )
-    """The maximum bytes of all unanswered requests; then reading pauses. At least socket.request.max.bytes.
-    Kafka's default is unlimited."""
+    """The maximum bytes of all unanswered requests; at the limit, reading pauses. At least
+    socket.request.max.bytes. Kafka's default is unlimited."""
 
     decoded_bytes_max: Annotated[int, Field(ge=1024, le=2**63 - 1)] = named_field(
         "decoded.max.request.bytes", 128 << 20
@@ -141,7 +143,7 @@ class ServerSettings(SettingGroup):
     """text for terminals, json (an object per line) for log collectors; auto chooses by the output."""
 
     metrics_partition_level: Literal["off", "all"] = "off"
-    """all: add metrics per share-partition."""
+    """all: /metrics includes metrics per share-partition."""
 
     metrics_partitions_max: Count = named_field("metrics.partition.max", 10_000)
     """The maximum number of share-partitions with metrics; further ones are omitted."""

@@ -2,7 +2,7 @@
 
 `Config` is the frozen, validated configuration that the program uses. `SETTINGS` is the same table as data,
 for the command line, the documentation and error messages. If Kafka has a setting, its name and default are
-used. If a default intentionally differs, the meaning mentions it.
+used. If a default intentionally differs, the meaning mentions the difference.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from coordinator.config.fields import (
     INT32_MAX,
     MASK,
     WILDCARD_HOSTS,
-    Allowed,
+    AllowedValues,
     HostPort,
     SecretMark,
     SettingGroup,
@@ -32,7 +32,7 @@ from coordinator.config.relay import RelaySettings
 from coordinator.config.server import ServerSettings
 from coordinator.errors import ConfigError
 
-# The node ids of replicas are above the first by a hash. A large range makes collisions unlikely.
+# The node ids of a replica begin at node.id.first plus a hash. A large range makes collisions unlikely.
 NODE_ID_FIRST_MAX_IN_GROUP = 2**30
 
 
@@ -55,7 +55,7 @@ class Config(
     @model_validator(mode="before")
     @classmethod
     def _complete_values(cls, values: object) -> object:
-        """Let `advertise` default to `listen`, and collect the values of groups: `http_ssl_client_auth`."""
+        """Let `advertise` default to `listen`, and move `http_ssl_*` etc. into groups."""
         if not isinstance(values, Mapping):
             return values
         complete = dict(values)
@@ -144,7 +144,9 @@ def _type_and_allowed_values(field: FieldInfo) -> tuple[str, str]:
     if annotation is Path:
         return "path", "a folder"
     if annotation is str:
-        return "text", next((mark.values for mark in field.metadata if isinstance(mark, Allowed)), "a text")
+        return "text", next(
+            (mark.values for mark in field.metadata if isinstance(mark, AllowedValues)), "a text"
+        )
     assert annotation is int
     (low,) = (mark.ge for mark in field.metadata if isinstance(mark, Ge))
     (high,) = (mark.le for mark in field.metadata if isinstance(mark, Le))

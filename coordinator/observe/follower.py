@@ -2,7 +2,7 @@
 
 Each state partition is replayed from its log start into a shard and then followed at its end. The shards are
 a cache of the log, as in a coordinator. If the log was pruned past the follower's position, the shard is
-replayed again from the log start. Until that is done, the old state stays visible, marked LOADING.
+replayed again from the log start. During the replay, the old state stays visible, marked LOADING.
 
 For each broker, a task fetches all partitions that the broker leads, with a long poll. A broker that does not
 answer therefore delays only its own partitions.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# The channel of all requests; see `coordinator.cluster.kafka.brokers`.
+# The channel (connection) of all requests; see `coordinator.cluster.kafka.brokers`.
 CHANNEL = "observe"
 FETCH_BYTES_MAX = 4 << 20
 # How long a broker waits for new records before it answers a fetch.

@@ -111,7 +111,7 @@ class RewriteResult:
         return sum(count for count, _ in self.groups.values())
 
     @property
-    def is_good(self) -> bool:
+    def is_successful(self) -> bool:
         """True if source and target are equal, or if only a plan was made."""
         return not self.differences
 

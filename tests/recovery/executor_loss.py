@@ -129,7 +129,7 @@ def rewrite_job(engine: Engine, source: Source, folder: Path) -> Any:
         work=folder / f"work-{engine.name}",
     )
     states = rebuild(LocalEngine(1), JournalSource(str(target))).states.drop_columns(_OWN_COLUMNS)
-    return {"good": done.is_good, "states": states.to_pylist()}
+    return {"good": done.is_successful, "states": states.to_pylist()}
 
 
 def rewrite_to_topic_job(bootstrap: str, engine: Engine, source: Source, folder: Path) -> Any:
@@ -144,7 +144,7 @@ def rewrite_to_topic_job(bootstrap: str, engine: Engine, source: Source, folder:
         work=folder / f"work-topic-{engine.name}",
     )
     states = rebuild(LocalEngine(1), TopicSource(topic, bootstrap)).states.drop_columns(_OWN_COLUMNS)
-    return {"good": done.is_good, "states": states.to_pylist()}
+    return {"good": done.is_successful, "states": states.to_pylist()}
 
 
 def archive_job(engine: Engine, source: Source, folder: Path) -> Any:

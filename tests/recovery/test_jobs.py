@@ -140,9 +140,9 @@ def test_log_is_rewritten_and_rewritten_back(
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     planned = rewrite_journal(source, there, 7, Allowed())
-    assert (planned.is_good, planned.executed, there.exists()) == (True, False, False)
-    assert rewrite_journal(source, there, 7).is_good
-    assert rewrite_journal(JournalSource(str(there)), back, STATE_PARTITIONS).is_good
+    assert (planned.is_successful, planned.executed, there.exists()) == (True, False, False)
+    assert rewrite_journal(source, there, 7).is_successful
+    assert rewrite_journal(JournalSource(str(there)), back, STATE_PARTITIONS).is_successful
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
     states = {key: state for shard in share_groups.shards for key, state in shard.items()}
     for folder in (there, back):
@@ -172,7 +172,7 @@ def test_rewrite_uses_correctly_placed_state_of_two(
     key = copy_to_other_partition(share_groups.log, share_groups.leaders)
     source = SegmentSource(str(write_log(tmp_path / "log", share_groups.log)))
     done = rewrite_journal(source, tmp_path / "there", 7)
-    assert done.is_good
+    assert done.is_successful
     wanted = share_groups.shards[state_partition(key, STATE_PARTITIONS)].state(key)
     assert wanted is not None
     assert _states_in_journal(tmp_path / "there")[key]["start_offset"] == wanted.start_offset > 0
@@ -184,7 +184,7 @@ def test_rewrite_uses_correctly_placed_state_of_two(
 
 def test_source_that_is_written_meanwhile_is_refused(source: SegmentSource, tmp_path: Path) -> None:
     first = tmp_path / "first"
-    assert rewrite_journal(source, first, 5).is_good
+    assert rewrite_journal(source, first, 5).is_successful
 
     class WrittenJournal(JournalSource):
         """A journal that has one more record at each plan after the first."""
@@ -231,15 +231,15 @@ def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
 
 def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:
     folder = tmp_path / "there"
-    assert rewrite_journal(source, folder, 5).is_good
+    assert rewrite_journal(source, folder, 5).is_successful
     again = rewrite_journal(source, folder, 5)
-    assert (again.is_good, again.actions) == (True, {"already there": again.share_partitions})
+    assert (again.is_successful, again.actions) == (True, {"already there": again.share_partitions})
     with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
         rewrite_journal(source, folder, 6)
     other = SegmentSource(str(write_log(tmp_path / "other", SimulatedShareGroups(9).run_steps(200).log)))
     with pytest.raises(MigrationRefused, match="the target has state that differs from the source"):
         rewrite_journal(other, folder, 5)
-    assert rewrite_journal(other, folder, 5, Allowed(execute=True, replace=True)).is_good
+    assert rewrite_journal(other, folder, 5, Allowed(execute=True, replace=True)).is_successful
     with pytest.raises(ConfigError, match="another place than --from"):
         rewrite_journal(JournalSource(str(folder)), folder, 5)
 
@@ -251,7 +251,7 @@ def test_log_is_restored_as_of_before_a_fault(share_groups: SimulatedShareGroups
     found = audit_segments(tmp_path / "spoilt", AuditOptions(limits=CLEAN_LIMITS)).findings.to_pylist()
     (bad,) = (row for row in found if row["check"] == "K8")
     cut = LogCut({bad["state_partition"]: bad["log_offset"]})
-    assert rewrite_journal(source, tmp_path / "restored", STATE_PARTITIONS, cut=cut).is_good
+    assert rewrite_journal(source, tmp_path / "restored", STATE_PARTITIONS, cut=cut).is_successful
     key = SharePartitionKey.parse(f"{bad['group_id']}:{bad['topic_id']}:{bad['partition']}")
     held = _states_in_journal(tmp_path / "restored")[key]
     intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
@@ -275,4 +275,4 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(
     assert not target.exists()
     (note,) = rewrite_part(Allowed(), incomplete=True).notes
     assert "missing or incomplete" in note
-    assert rewrite_part(EXECUTE, incomplete=True).is_good
+    assert rewrite_part(EXECUTE, incomplete=True).is_successful

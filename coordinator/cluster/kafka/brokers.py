@@ -38,7 +38,7 @@ from coordinator.errors import LogRefused, LogUnavailable
 from protocol.errors import ErrorCode, kafka_error
 from protocol.messages import produce as produce_api
 
-# Brokers answer a deletion when all live replicas have made it, or at its timeout.
+# Brokers answer DeleteRecords when all live replicas have deleted the records, or at its timeout.
 _PRUNE_CHANNEL = "prune"
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -52,8 +52,8 @@ _REFUSALS = {
     ErrorCode.INVALID_CONFIG,
     ErrorCode.POLICY_VIOLATION,
 }
-# InitProducerId requires a transaction timeout up to the broker's maximum. It has no effect,
-# because no transaction is begun.
+# InitProducerId requires a transaction timeout up to the broker's maximum. The timeout has no effect, because
+# no transaction is begun.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
 
@@ -166,7 +166,7 @@ class Brokers:
     async def list_offsets_after(
         self, node: int, channel: str, partitions: Sequence[int], time_ms: int
     ) -> Mapping[int, ListedOffset]:
-        """Return the offset of the first record after a time, -1 if there is none."""
+        """Return the offset of the first record after a time by partition, -1 if there is none."""
         return await self._list_offsets_at(node, channel, partitions, time_ms + 1)
 
     async def _list_offsets_at(
@@ -195,7 +195,7 @@ class Brokers:
         return read_fetch_response(await self._connections.send(node, channel, request), positions)
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete the records below these log offsets; return error codes. Raises UnsupportedApi."""
+        """Delete records below these log offsets; return error codes by partition. Raises UnsupportedApi."""
         request = DeleteRecordsRequest(
             [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
         )

@@ -1,4 +1,4 @@
-"""Create the client of a topic from the coordinator's settings. This module does not import aiokafka."""
+"""Create the Kafka client for a topic from the settings. This module does not import aiokafka."""
 
 from typing import TYPE_CHECKING
 

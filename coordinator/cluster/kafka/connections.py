@@ -1,8 +1,9 @@
 """Connect to brokers through aiokafka, and keep the metadata of one topic.
 
-Only aiokafka's connections (TLS, SASL, ApiVersions, framing) and request classes are used. Its client is not
-used, because it connects to one broker at a time and never returns to the bootstrap servers. It may also
-create a topic by requesting its metadata. Metadata requests of this module never create topics.
+Only aiokafka's connections (TLS, SASL, ApiVersions, framing) and request classes are used. aiokafka's client
+class is not used, because it connects to one broker at a time and never returns to the bootstrap servers.
+That class may also create a topic by requesting its metadata. Metadata requests of this module never create
+topics.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from coordinator.errors import LogRefused, LogUnavailable, error_text
 
 _logger = logging.getLogger(__name__)
 
-# The channel of metadata and other rare requests. The requests on other channels do not wait for them.
+# The channel of metadata and other rare requests. Requests on other channels do not wait for metadata
+# requests.
 METADATA_CHANNEL = "metadata"
 
 _METADATA_AGE_MAX_S = 60.0
@@ -45,7 +47,7 @@ _UNREACHABLE_PAUSE_S = 1.0
 # Errors before a request was sent, so that no broker has executed it. LogUnavailable means that the SASL
 # token cannot be read.
 _NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
-# The server rejects this client, or the server's certificate is not trusted.
+# Errors of a server that rejects this client, or whose certificate is not trusted.
 _REFUSED = (
     AuthenticationFailedError,
     IllegalSaslStateError,
@@ -217,7 +219,7 @@ class Connections:
         try:
             return await answer
         except (OSError, TimeoutError, KafkaError) as error:
-            # A late response would match no request on this connection.
+            # Close the connection: a late response would match no request.
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error

@@ -28,8 +28,8 @@ from protocol.messages import heartbeat as heartbeat_api
 from protocol.messages.heartbeat import HeartbeatRequest
 
 _GROUP_KEY = 0
-# Maximum wait for partition leaders. They affect only the placement of shards, so an assignment does not wait
-# longer.
+# Maximum wait for partition leaders. Partition leaders affect only the placement of shards, so an assignment
+# does not wait longer.
 _LEADERS_WITHIN_S = 1.0
 
 # A broker delays a join, and later requests on the connection, until the other members have joined.
@@ -46,7 +46,7 @@ class KafkaGroupClient:
 
     A client stores no state of the membership; the caller keeps the member id and the generation. A join may
     take as long as a rebalance; other requests do not wait for it. A cancelled request does not delay later
-    ones. `instance_id` is Kafka's group.instance.id, "" for a member without one.
+    requests. `instance_id` is Kafka's group.instance.id, "" for a member without one.
 
     `bootstrap_servers` is "host:port,host:port". Used on one event loop.
     """
@@ -64,8 +64,8 @@ class KafkaGroupClient:
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used.
 
-        If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this should be
-        a small part of the session timeout.
+        If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this timeout
+        should be a small part of the session timeout.
         """
         self._group_id = group_id
         self._session_timeout_ms = round(session_timeout_s * 1000)
@@ -81,7 +81,7 @@ class KafkaGroupClient:
         )
 
     async def find_coordinator(self) -> FindCoordinatorResult:
-        """Find the coordinator through brokers of refreshed metadata."""
+        """Refresh the metadata, and find the group coordinator through one of the brokers."""
         await self._connections.refresh(ask_others=True)
         found = await self._connections.send_to_any_broker(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
         if found.error_code == ErrorCode.NONE:
@@ -91,7 +91,8 @@ class KafkaGroupClient:
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
         """Join the next generation.
 
-        With an empty member id, Kafka assigns one. With an instance id, the member replaces the previous one.
+        With an empty member id, Kafka assigns a member id. With an instance id, the member replaces the
+        previous member with this id.
         """
         request = JoinGroupRequest(
             self._group_id,
@@ -169,7 +170,7 @@ class KafkaGroupClient:
                 await self._connections.refresh()
         except (LogError, TimeoutError):
             pass
-        return self._known_leaders()
+        return self._list_known_leaders()
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
@@ -182,12 +183,12 @@ class KafkaGroupClient:
             await self._connections.refresh()
         except LogError:
             return None
-        leaders = self._known_leaders()
+        leaders = self._list_known_leaders()
         asked = sorted(set(choose(leaders)) & set(self._connections.node_ids()))
         answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
         return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
 
-    def _known_leaders(self) -> dict[int, int]:
+    def _list_known_leaders(self) -> dict[int, int]:
         partitions = self._connections.metadata.topic.partitions
         return {partition: known.leader for partition, known in partitions.items()}
 

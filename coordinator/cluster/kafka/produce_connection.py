@@ -52,7 +52,7 @@ class ProduceConnection(asyncio.Protocol):
         self._correlation_id = 0
         self._response: asyncio.Future[Mapping[int, ProduceResult]] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # aiokafka has no public method for this.
+        # aiokafka has no public method that returns the transport.
         self._transport = cast(asyncio.Transport, connection._writer.transport)
         self._replaced = cast(asyncio.Protocol, self._transport.get_protocol())
         self._transport.set_protocol(self)

@@ -34,7 +34,7 @@ _SHARE = "share"
 _GROUP_KEY = 0
 # Since version 4, FindCoordinator returns the coordinators of many groups at once (KIP-699).
 _FIND_COORDINATOR_VERSION = 4
-# Groups and topic ids per request.
+# Maximum number of groups or topic ids in a request.
 _GROUPS_MAX = 200
 _TOPICS_MAX = 1_000
 
@@ -43,10 +43,10 @@ _TOPICS_MAX = 1_000
 _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
-# Changes have a separate channel, so that they do not delay queries.
+# Deletions have a separate channel, so that they do not delay queries.
 _CHANGE_CHANNEL = "changes"
-# Brokers answer a change after the share coordinator has made it, which may take several attempts. Therefore,
-# changes have the longer timeout of Kafka's admin client.
+# Brokers answer a deletion after the share coordinator has deleted the state, which may take several
+# attempts. Therefore, deletions have the longer timeout of Kafka's admin client.
 _CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
@@ -59,22 +59,22 @@ _MOVED = (
 )
 
 
-def _describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
+def _make_describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
     described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
     message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
     return GeneratedRequest(describe_offsets_api, message)
 
 
-def _find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
+def _make_find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
     message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
-def _describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
+def _make_describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
-def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
+def _make_delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
     deleted = [delete_api.RequestedTopic(topic) for topic in topics]
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))
 
@@ -129,7 +129,7 @@ class ShareGroups:
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
             for response in await self._send_to_all_brokers(
-                _describe_offsets_request(names[at : at + _GROUPS_MAX])
+                _make_describe_offsets_request(names[at : at + _GROUPS_MAX])
             ):
                 found += [
                     GroupOffset(
@@ -144,7 +144,7 @@ class ShareGroups:
         return found
 
     async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
-        """Return the groups without any offsets, also unknown ones, according to their coordinators.
+        """Return the groups for which their coordinators report no offsets, including unknown groups.
 
         Groups with an error are not returned. Coordinators do not report topics that this client may not
         describe (ACL). Raises like `describe_groups`.
@@ -160,7 +160,7 @@ class ShareGroups:
                 for group in response.groups
             }
 
-        answers = await self._send_to_coordinators(groups, _describe_offsets_request, read_results)
+        answers = await self._send_to_coordinators(groups, _make_describe_offsets_request, read_results)
         return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -174,7 +174,7 @@ class ShareGroups:
         def read_descriptions(response: Any) -> dict[str, GroupDescription]:
             return {group.group_id: _make_description(group) for group in response.groups}
 
-        answers = await self._send_to_coordinators(groups, _describe_groups_request, read_descriptions)
+        answers = await self._send_to_coordinators(groups, _make_describe_groups_request, read_descriptions)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -218,9 +218,9 @@ class ShareGroups:
         """Delete all offsets of a group in these topics (DeleteShareGroupOffsets); return results by name.
 
         The group coordinator first has the state deleted by the share coordinator, and then deletes its own
-        metadata. It refuses with NON_EMPTY_GROUP while the group has members. If the group itself is deleted
-        in between, the response mentions no topic (Kafka's GroupMetadataManager). Then each result is
-        GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
+        metadata. The group coordinator refuses with NON_EMPTY_GROUP while the group has members. If the group
+        itself is deleted in between, the response mentions no topic (Kafka's GroupMetadataManager). If no
+        topic is mentioned, each result is GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
         """
 
         def read_results(response: Any) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class ShareGroups:
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: _delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
+            [group], lambda _: _make_delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, ChangeResult] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -244,8 +244,8 @@ class ShareGroups:
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, ChangeResult]:
         """Delete groups with all their offsets and state (DeleteGroups).
 
-        The group coordinator refuses with NON_EMPTY_GROUP while a group has members. It deletes groups of any
-        type. Raises like `describe_groups`.
+        The group coordinator refuses with NON_EMPTY_GROUP while a group has members. DeleteGroups deletes
+        groups of any type. Raises like `describe_groups`.
         """
 
         def read_results(response: Any) -> dict[str, ChangeResult]:
@@ -257,7 +257,7 @@ class ShareGroups:
 
     async def _send_to_all_brokers(self, request: Any) -> list[Any]:
         try:
-            # A broker that was removed from the cluster would never answer.
+            # Refresh the list of brokers: a broker that was removed from the cluster would never answer.
             await self._connections.refresh()
             return [
                 await self._connections.send(node, METADATA_CHANNEL, request)
@@ -275,8 +275,8 @@ class ShareGroups:
     ) -> dict[str, Any]:
         """Send requests to the coordinator of each group, until it answers or the attempts run out.
 
-        An error is a `ChangeResult`, or a `GroupDescription` with an error code. A change that may be in
-        progress is not sent again.
+        An error is returned as a `ChangeResult`, or as a `GroupDescription` with an error code. If a deletion
+        may be in progress, the request is not sent again.
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(
@@ -325,7 +325,7 @@ class ShareGroups:
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
             found = await self._connections.send_to_any_broker(
-                _find_coordinators_request(unknown[at : at + _GROUPS_MAX])
+                _make_find_coordinators_request(unknown[at : at + _GROUPS_MAX])
             )
             for coordinator in found.coordinators:
                 if coordinator.error_code == ErrorCode.NONE:

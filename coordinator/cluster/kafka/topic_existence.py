@@ -17,9 +17,9 @@ def make_topic_check(
 ) -> Callable[[], Awaitable[bool | None]]:
     """Return a function that checks whether a topic exists in the cluster at bootstrap servers.
 
-    The function returns None if this client may not describe the topic. It raises LogUnavailable if no broker
-    answers. Connections are closed after each check, because a check is made only about once a minute. Raises
-    ConfigError for TLS files that cannot be used.
+    The function returns None if this client may not describe the topic. The function raises LogUnavailable if
+    no broker answers. Connections are closed after each check, because a check is made only about once a
+    minute. Raises ConfigError for TLS files that cannot be used.
     """
 
     def make_connections() -> Connections:

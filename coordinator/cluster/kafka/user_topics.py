@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 
-# Maximum number of cached leaders. If there are more, the cache is cleared.
+# Maximum number of cached leaders. If the cache has more leaders, it is cleared.
 _PARTITIONS_MAX = 100_000
 
 TopicPartition = tuple[bytes, int]
@@ -67,11 +67,11 @@ class UserTopics:
         return next(iter(found), None)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the high watermarks of these partitions, without unknown ones. Raises like `topic_names`."""
+        """Return the known high watermarks of these partitions. Raises like `topic_names`."""
         return await self._list_offsets(dict.fromkeys(partitions, _LATEST))
 
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the log start offsets of these partitions, without unknown ones. Raises LogUnavailable."""
+        """Return the known log start offsets of these partitions. Raises LogUnavailable."""
         return await self._list_offsets(dict.fromkeys(partitions, _EARLIEST))
 
     async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

@@ -1,13 +1,13 @@
 """Assign shards to the members of a group; a pure function.
 
-These are the rules in descending priority. Only ready replicas get shards. Their numbers of shards differ by
-at most one. A shard goes to a replica that reaches the broker which leads its state partition. A shard goes
-to the replica that its owner requests. A shard stays at its owner. A shard goes to the replica on the host of
-the leading broker.
+These are the rules in descending priority. Only ready replicas get shards. The numbers of shards of ready
+replicas differ by at most one. A shard goes to a replica that reaches the broker which leads its state
+partition. A shard goes to the replica that its owner requests. A shard stays at its owner. A shard goes to
+the replica on the host of the leading broker.
 
 Every member sends its claims, the shards that it owns.  Two members may claim one shard if a member returns
-that was considered lost. Then the claim of the newest generation wins. A claim with a fresh lease wins over
-any generation, because generations start again if Kafka forgets the group.
+that was considered lost. If two members claim one shard, the claim of the newest generation wins. A claim
+with a fresh lease wins over any generation, because generations start again if Kafka forgets the group.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -68,8 +68,8 @@ def assign_shards(
     order = sorted(
         range(len(members)), key=lambda place: (members[place].started_ms, members[place].instance)
     )
-    holders = _find_holders(members, order, state_partitions)
-    doubles = _find_duplicates(members, order)
+    holders = _find_previous_owners(members, order, state_partitions)
+    doubles = _find_duplicate_members(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
     owning = [place for place in able if members[place].ready] or able
     if not owning:
@@ -78,14 +78,14 @@ def assign_shards(
     spread.keep_owned_shards(holders)
     spread.assign_unowned_shards()
     spread.apply_preferences(members)
-    spread.move_to_leader_hosts(moves_max)
+    spread.move_shards_to_leader_hosts(moves_max)
     # Repeat at the end: the other steps may make a swap possible, and a repeated assignment must have the
     # same result.
-    spread.move_to_reachable()
+    spread.move_shards_to_reachable_members()
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
 
-def _find_holders(
+def _find_previous_owners(
     members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int
 ) -> list[int]:
     holders = [NOBODY] * state_partitions
@@ -98,7 +98,7 @@ def _find_holders(
     return holders
 
 
-def _find_duplicates(members: Sequence[AssignableMember], order: Sequence[int]) -> dict[int, int]:
+def _find_duplicate_members(members: Sequence[AssignableMember], order: Sequence[int]) -> dict[int, int]:
     newest = {members[place].wire: place for place in order}
     return {place: newest[members[place].wire] for place in order if newest[members[place].wire] != place}
 
@@ -181,16 +181,16 @@ class _Balancer:
                     )
         assert NOBODY not in self.owners
 
-    def move_to_reachable(self) -> None:
+    def move_shards_to_reachable_members(self) -> None:
         """Move shards from members that do not reach their leaders, until neither a move nor a swap helps."""
         mended = True
         while mended:
             mended = False
             for partition, owner in enumerate(self.owners):
                 if owner not in self._reaching[partition]:
-                    mended |= self._move_if_reachable(partition, owner)
+                    mended |= self._move_shard_if_reachable(partition, owner)
 
-    def _move_if_reachable(self, partition: int, owner: int) -> bool:
+    def _move_shard_if_reachable(self, partition: int, owner: int) -> bool:
         for place in sorted(
             self._reaching[partition],
             key=lambda place: (
@@ -209,7 +209,7 @@ class _Balancer:
                 return True
         return False
 
-    def move_to_leader_hosts(self, moves_max: int) -> None:
+    def move_shards_to_leader_hosts(self, moves_max: int) -> None:
         """Move shards to the hosts of their leaders, by a swap if a move would upset the balance."""
         for partition in range(len(self.owners)):
             if moves_max <= 0:
@@ -243,9 +243,9 @@ class _Balancer:
                     others = [other for other in others if members[other].instance == instance]
                 if others:
                     to = min(others, key=lambda other: (self._load[other], self._rank[other]))
-                    self._move_or_swap(partition, place, to, wished)
+                    self._move_or_swap_shard(partition, place, to, wished)
 
-    def _move_or_swap(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
+    def _move_or_swap_shard(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
         if self._load[to] < self._load[owner]:
             self._move_shard(partition, to)
             return
@@ -255,7 +255,7 @@ class _Balancer:
             self._move_shard(back, owner)
 
     def _find_swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
-        """Return a shard that `place` can give to `owner`; None if there is none.
+        """Return a shard that member `place` can give to member `owner`, or None.
 
         `owner` must reach the leader of the shard. Preferred in this order: `place` does not reach the
         leader, `place` is not on the leader's host, `owner` is on the leader's host.

@@ -73,7 +73,7 @@ class Ownership(Protocol):
         """Start without waiting for a cluster; the first election may come during or after this call."""
 
     async def drain(self, timeout_s: float) -> None:
-        """Hand all shards over; return when others own them, or at the timeout."""
+        """Hand all shards over; return when other replicas own them, or at the timeout."""
 
     async def stop(self) -> None:
         """Stop at once; the remaining shards are taken over after the session timeout."""

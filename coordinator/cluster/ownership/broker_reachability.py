@@ -24,8 +24,8 @@ PROBES_MAX = 20
 class BrokerReachability:
     """Tracks which brokers answered the last two rounds of probes.
 
-    `unreached` are the brokers that lead state partitions and answered neither probe, sorted. `suspected` are
-    the brokers that at least one replica does not reach.
+    `unreached` are the brokers that lead state partitions and answered neither of the last two probes,
+    sorted. `suspected` are the brokers that at least one replica does not reach.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,11 @@ class BrokerReachability:
         self._last_probed = -1
 
     def brokers_to_probe(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
-        """Return the brokers to probe next; `leaders` has the leader of each shard, `held` the own shards."""
+        """Return the brokers to probe next.
+
+        `leaders` maps each shard to the broker that leads its state partition; `held` has the shards of this
+        replica.
+        """
         all_leaders = {*leaders.values()}
         due = {leaders[shard] for shard in held if shard in leaders} | (self.suspected & all_leaders)
         chosen = sorted(due, key=lambda node: (node <= self._last_probed, node))[:PROBES_MAX]
@@ -46,7 +50,7 @@ class BrokerReachability:
         return {*chosen, *((self._silent | self._away) & all_leaders)}
 
     def record_probes(self, snapshot: MetadataSnapshot | None) -> None:
-        """Evaluate the results of probes; None if no broker answered, so nothing is known."""
+        """Evaluate the results of a round of probes; None means that no broker answered."""
         if snapshot is None:
             self._silent = frozenset()
             return

@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 # Added to the time limit of each step of draining and stopping, so that the step itself times out first.
 _GRACE_S = 1.0
-# The pause after an unexpected exception.
+# The pause after an unexpected exception, before the membership is run again.
 _FAILURE_PAUSE_S = 1.0
 
 
@@ -85,7 +85,7 @@ class GroupOwnership:
             limits=self._limits,
             lease=self._lease,
             monotonic=self._monotonic,
-            tell=self._deliver_calls,
+            tell=self._deliver_listener_calls,
         )
         self._loop = asyncio.new_event_loop() if self._own_thread else self._main
         self._loop.call_soon_threadsafe(self._start_member)
@@ -134,7 +134,7 @@ class GroupOwnership:
 
     @property
     def generation(self) -> int:
-        """The generation of the current assignment, -1 without one."""
+        """The generation of the current assignment, -1 without an assignment."""
         return -1 if self._member is None else self._member.membership.assignment_generation
 
     @property
@@ -154,14 +154,14 @@ class GroupOwnership:
 
     # Calls between the two event loops.
 
-    def _deliver_calls(self, calls: Calls) -> None:
-        """Run a batch of calls on the listener's loop, after earlier batches."""
+    def _deliver_listener_calls(self, calls: Calls) -> None:
+        """Schedule a batch of listener calls on the listener's loop, after earlier batches."""
         assert self._main is not None
         # RuntimeError: the listener's loop is closed, so the calls are no longer needed.
         with suppress(RuntimeError):
-            self._main.call_soon_threadsafe(self._apply_calls, calls)
+            self._main.call_soon_threadsafe(self._run_listener_calls, calls)
 
-    def _apply_calls(self, calls: Calls) -> None:
+    def _run_listener_calls(self, calls: Calls) -> None:
         if self._ended:
             return
         for call in calls:
@@ -196,7 +196,7 @@ class GroupOwnership:
         assert self._member is not None
         try:
             async with asyncio.timeout(timeout_s):
-                await self._member.request_handover()
+                await self._member.hand_over_all()
                 await self._member.wait_until_handed_over()
         except TimeoutError:
             self._member.resign_remaining()

@@ -50,7 +50,7 @@ Calls = Sequence[Callable[[], object]]
 
 
 class GroupMember:
-    """One replica, with the callbacks of its membership.
+    """One replica as a member of its group, with the callbacks that its membership calls.
 
     Except for `health` and the metrics, all methods are called on the membership's loop.
 
@@ -105,7 +105,7 @@ class GroupMember:
         self._draining_reported = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
-        # Shards that this replica wants to hand over, and those that it has reported to the group.
+        # Shards that this replica wants to hand over, and those of them that the group knows.
         self._wishes: dict[int, str] = {}
         self._wishes_reported: dict[int, str] = {}
         self._reachability = BrokerReachability()
@@ -128,7 +128,7 @@ class GroupMember:
     # Membership callbacks.
 
     def encode_metadata(self) -> bytes:
-        """Return the current metadata of this replica as bytes, and remember what they report."""
+        """Return the metadata of this replica as bytes, and remember the reported values."""
         self._draining_reported = self._draining
         self._unreached_reported = self._reachability.unreached
         self._wishes_reported = {
@@ -173,11 +173,11 @@ class GroupMember:
         return {member_id: encode_message(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
-        """Resign all held shards; return when the listener has processed it."""
+        """Resign all held shards; return when the listener has processed the resignations."""
         change = self._owned_shards.apply_assignment(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
-            await self._deliver_and_wait(self._listener_calls(change))
+            await self._deliver_calls_and_wait(self._make_listener_calls(change))
 
     def adopt_assignment(self, generation: int, decision: bytes) -> None:
         """Apply an assignment: resign, publish the owners, elect."""
@@ -186,9 +186,9 @@ class GroupMember:
             if self._wishes.get(partition) == instance:
                 del self._wishes[partition]
         if not decision:
-            # No shard was assigned, so all members keep theirs.
+            # No shard was assigned, so all members keep their shards.
             self._refused = "The group's leader could not compute an assignment; shards stay at their owners."
-            self._deliver(self._listener_calls(OwnershipChange()))
+            self._deliver(self._make_listener_calls(OwnershipChange()))
             if self.membership.leads:
                 self._request_rebalance()
             return
@@ -204,7 +204,7 @@ class GroupMember:
                 "resigned": len(change.resigned),
             },
         )
-        self._deliver(self._listener_calls(change))
+        self._deliver(self._make_listener_calls(change))
         if self._draining_reported and not self._owned_shards.held:
             self._given_away.set()
 
@@ -227,9 +227,9 @@ class GroupMember:
 
     def _on_view_read(self, view: GroupView) -> None:
         self._apply_view(view)
-        self._deliver(self._listener_calls(OwnershipChange()))
+        self._deliver(self._make_listener_calls(OwnershipChange()))
 
-    def _listener_calls(self, change: OwnershipChange) -> Calls:
+    def _make_listener_calls(self, change: OwnershipChange) -> Calls:
         self._published_assignment = self.assignment if self._lease.is_fresh() else None
         return [
             *(partial(self._listener.on_resigned, partition) for partition in change.resigned),
@@ -277,7 +277,7 @@ class GroupMember:
                 "no shards and names no owners. It serves its shards while it can append to their logs."
             )
         if self._published_assignment is not (self.assignment if fresh else None):
-            self._deliver(self._listener_calls(OwnershipChange()))
+            self._deliver(self._make_listener_calls(OwnershipChange()))
 
     # Changes by this process.
 
@@ -287,7 +287,7 @@ class GroupMember:
             self._request_rebalance()
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Request the hand-over of a shard to an instance, or to any other one if it is ""."""
+        """Request the hand-over of a shard to an instance; "" means any other instance."""
         if state_partition in self._owned_shards.held:
             self._wishes[state_partition] = instance
             self._request_rebalance(urgent=True)
@@ -295,7 +295,7 @@ class GroupMember:
     def _request_rebalance(self, *, urgent: bool = False, improves: bool = False) -> None:
         """Request a rebalance.
 
-        If it only improves the placement of shards, wait longer, so that other members can request one too.
+        If the rebalance only improves the placement of shards, wait longer for requests of other members.
         """
         self._joins += 1
         pause_s = self._limits.reachability_interval_s if improves else self._limits.rebalance_pause_s
@@ -346,8 +346,8 @@ class GroupMember:
 
     # Draining.
 
-    async def request_handover(self) -> None:
-        """Request that the group moves all shards away; return when none is held. `run` must be active."""
+    async def hand_over_all(self) -> None:
+        """Request that the group moves all shards away; return when it has none. `run` must be active."""
         self._draining = True
         if self._owned_shards.held:
             self._request_rebalance(urgent=True)
@@ -362,10 +362,10 @@ class GroupMember:
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
 
     async def wait_for_listener_calls(self) -> None:
-        await self._deliver_and_wait([])
+        await self._deliver_calls_and_wait([])
 
-    async def _deliver_and_wait(self, calls: Calls) -> None:
-        """Run a batch of calls on the listener's loop, and wait for it."""
+    async def _deliver_calls_and_wait(self, calls: Calls) -> None:
+        """Run a batch of calls on the listener's loop; return when the calls have run."""
         finished = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._deliver([*calls, partial(loop.call_soon_threadsafe, finished.set)])

@@ -1,6 +1,7 @@
 """The lease of a group membership: how long an assignment is valid after its last confirmation by Kafka.
 
-This lease limits claims of shards. The lease of the state log (`owner.lease.ms`) limits reads from memory.
+The lease of the membership limits claims of shards. The lease of the state log (`owner.lease.ms`) limits
+reads from memory.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class Lease:
         return None if renewed_s is None else self._monotonic() - renewed_s
 
     def remaining_s(self) -> float:
-        """Return the remaining seconds, 0 or less after its end."""
+        """Return the remaining seconds, 0 or less after the end of the lease."""
         age_s = self.age_s()
         return 0.0 if age_s is None else self._lasts_s - age_s
 

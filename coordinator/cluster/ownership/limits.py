@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-# The duration of a lease as a fraction of Kafka's timeouts. The rest allows for differences between clock
-# rates. Latency is harmless, because a lease starts when a request is sent, and Kafka's timeout when it
+# The duration of a lease as a fraction of Kafka's timeouts. The remaining 0.2 allows for differences between
+# clock rates. Latency is harmless, because a lease starts when a request is sent, and Kafka's timeout when it
 # arrives.
 LEASE_FRACTION = 0.8
 
@@ -18,14 +18,14 @@ class GroupLimits(NamedTuple):
     draining does not wait.
 
     `reachability_interval_s`: the interval of probes of brokers. Two probes must be further apart than the
-    time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders. This is
-    also the pause before a rebalance that only improves the placement, so that several members' observations
-    cause one rebalance.
+    time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders.
+    `reachability_interval_s` is also the pause before a rebalance that only improves the placement, so that
+    several members' observations cause one rebalance.
 
     `unready_after_s`: how long this process must be unready before it reports this to the group.
     `locality_interval_s`: how often the group's leader checks whether shards could be closer to their
-    partition leaders. `locality_moves_max`: how many shards it then moves at once. `leave_timeout_s`: how
-    long leaving may take.
+    partition leaders. `locality_moves_max`: the maximum number of shards that one locality check moves.
+    `leave_timeout_s`: how long leaving may take.
     """
 
     session_timeout_s: float = 10.0

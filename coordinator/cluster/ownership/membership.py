@@ -97,7 +97,8 @@ class Membership:
             tasks.create_task(self._watch_lease(), name="group lease")
 
     def request_rebalance(self, pause_s: float) -> None:
-        """Rejoin, at the earliest `pause_s` after the last rebalance. The metadata must have changed by then.
+        """Rejoin, at the earliest `pause_s` after the last rebalance. The metadata of this member must have
+        changed by then.
 
         If another rebalance comes first, it uses the new metadata, and this request is done.
         """
@@ -177,7 +178,7 @@ class Membership:
         self._rebalanced_s = asyncio.get_running_loop().time()
         self._callbacks.adopt_assignment(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
-            # Shards that the assignment takes away must not be read under the lease that it renews.
+            # Shards that the assignment takes away must not be read under the lease that the sync renews.
             await self._wait_for_callback(self._callbacks.wait_for_listener_calls())
         self.assignment_generation, self._assignment_member_id = joined.generation, joined.member_id
         self.rebalances += 1
@@ -187,8 +188,8 @@ class Membership:
     def _may_have_missed_assignments(self, joined: JoinResult) -> bool:
         """Return whether other members may have owned this process's shards since its last assignment.
 
-        A missed generation may have had no assignment. While the lease is fresh, no assignment gave these
-        shards to another member.
+        A missed generation may have ended without an assignment. While the lease is fresh, no assignment gave
+        these shards to another member.
         """
         next_one = (self.assignment_generation + 1, self._assignment_member_id)
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
@@ -301,7 +302,7 @@ class Membership:
                 if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
                 if code in LOST_MEMBER_ID:
-                    # Request another join even if one is in progress: it may succeed with the old member id.
+                    # Request another join: a join in progress may succeed with the old member id.
                     self._join_asked.set()
 
     def _request_join(self) -> None:

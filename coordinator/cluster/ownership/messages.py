@@ -5,11 +5,12 @@ Therefore, an assignment contains only the shards of its member, and nothing tha
 of the record grows with the number of members plus the number of shards, not with their product. To know the
 owners of all shards, each member reads the messages of all members with DescribeGroups (`read_group_view`).
 
-A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it. Other
-versions are refused with an error message. Earlier releases ignore elements that are added at the end.
+A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it.
+Messages of other versions are refused with an error message. Earlier releases ignore elements that are added
+at the end.
 
-All members must have the same state topic and number of state partitions. If some differ, the setting of the
-members with the most shards is used, or of the most members if the numbers of shards are equal. The other
+All members must have the same state topic and number of state partitions. If members differ, the setting of
+the members with the most shards is used, or of the most members if the numbers of shards are equal. The other
 members get no shards; their assignment contains the reason.
 """
 
@@ -117,9 +118,9 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `owners` has the new owner of each state partition, and `holders` the previous one: an index in
     `replicas`, or NOBODY. `cut_off` are shards whose previous owner does not reach their leader. `doubles`
-    are the instance ids that get no shards because a newer replica has the same address. `refused` are those
-    with other settings, with the reason. `unreached` are the brokers that some member does not reach.
-    `instances` has the instance of each member id, "" if its metadata cannot be read.
+    are the instance ids that get no shards because a newer replica has the same address. `refused` maps the
+    instance ids with other settings to the reason. `unreached` are the brokers that some member does not
+    reach. `instances` has the instance of each member id, "" if its metadata cannot be read.
     """
 
     setting: GroupSettings
@@ -256,7 +257,7 @@ def _newest_metadata_by_replica(members: Iterable[tuple[str, MemberMetadata]]) -
     """Return the newest metadata for each replica, in the order of their starts.
 
     A process that had to join again has two members, until Kafka removes the one that sends no heartbeats. A
-    restarted static member has the assignment of the replica before.
+    restarted static member has the assignment of its previous process.
     """
     newest: dict[str, MemberMetadata] = {}
     for replica, metadata in sorted(members, key=_age_sort_key):
@@ -288,7 +289,7 @@ def plan_assignment(
             read.append(metadata)
     if not read:
         raise UnreadableMessage("no member's metadata can be read")
-    setting = _prevailing_settings(read)
+    setting = _find_prevailing_settings(read)
     accepted = _newest_metadata_by_replica(
         (metadata.replica.instance, metadata) for metadata in read if metadata.setting == setting
     )
@@ -320,7 +321,7 @@ def plan_assignment(
     )
 
 
-def _prevailing_settings(members: list[MemberMetadata]) -> GroupSettings:
+def _find_prevailing_settings(members: list[MemberMetadata]) -> GroupSettings:
     held: dict[GroupSettings, int] = {}
     count: dict[GroupSettings, int] = {}
     for metadata in members:

@@ -6,7 +6,10 @@ from coordinator.cluster.ownership.messages import AssignmentMessage
 
 
 class OwnershipChange(NamedTuple):
-    """The changes by an assignment. `elected` has pairs (shard, whether another member hands it over)."""
+    """The shards that an assignment elects or resigns.
+
+    `elected` has pairs (shard, whether another member hands the shard over).
+    """
 
     resigned: tuple[int, ...] = ()
     elected: tuple[tuple[int, bool], ...] = ()

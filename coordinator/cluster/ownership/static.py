@@ -1,4 +1,5 @@
-"""Static ownership: one process owns all shards. It is the default, and the only mode of a journal.
+"""Static ownership: one process owns all shards. Static ownership is the default, and the only ownership with
+a journal.
 
 With a state topic, a second process fences the first, which then keeps its shards closed until it is
 restarted.

@@ -1,10 +1,10 @@
 """Count acknowledged, released and rejected user records from the appends to a coordinator's log.
 
-A coordinator does not follow its own log. Its log passes each durable append to an `AppendSampler`, which
-keeps references to the bytes. If more bytes are appended between two calls of `take_sample` than the sampler
-may keep, the sampler keeps only every second append, then every fourth append, and so on. `count_changes`
-decodes a part of the kept appends and extrapolates the counts. Therefore, memory and CPU time are limited,
-and at usual loads the counts are complete.
+A coordinator does not follow its own log. The coordinator's log passes each durable append to an
+`AppendSampler`, which keeps references to the bytes. If more bytes are appended between two calls of
+`take_sample` than the sampler may keep, the sampler keeps only every second append, then every fourth append,
+and so on. `count_changes` decodes a part of the kept appends and extrapolates the counts. Therefore, memory
+and CPU time are limited, and at usual loads the counts are complete.
 
 The previous state of a share-partition is not considered. Therefore, a repeated write is counted twice. A
 write that is stored as a snapshot (`snapshot.update.records.per.snapshot`) is not counted.
@@ -23,7 +23,7 @@ from protocol.state_records import StateRecord, decode_record
 
 # About 30,000 writes.
 KEPT_BYTES_MAX = 4 << 20
-# About 1,500 writes, whose decoding takes about 25 ms.
+# Maximum number of decoded bytes of a sample: about 1,500 writes, whose decoding takes about 25 ms.
 DECODED_BYTES_MAX = 192 << 10
 # Number of batches that are decoded before yielding to the event loop.
 _SLICE = 16

@@ -82,7 +82,7 @@ def compute_change(before: ShareState | None, record: StateRecord) -> RecordChan
 def _is_initialization(before: ShareState, value: ShareSnapshotValue) -> bool:
     """Return whether a snapshot re-initialises the state.
 
-    Such a snapshot has leader epoch 0 and no state batches.
+    A re-initialising snapshot has leader epoch 0 and no state batches.
     """
     if value.state_epoch != before.state_epoch:
         return True

@@ -32,7 +32,7 @@ WAITING_MAX = 1_000
 
 
 class EventDestination(Protocol):
-    """A destination of events. Log messages about it begin with its `name`."""
+    """A destination of events. Log messages about a destination begin with its `name`."""
 
     name: str
 

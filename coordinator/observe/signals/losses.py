@@ -5,7 +5,8 @@ offset or later, retention deleted the skipped records, so they are lost.
 
 An observer reports each skip, because it follows all records of the state log. A coordinator compares start
 offsets between two passes, and reports each jump that the completed records do not explain. If retention
-deleted records that the start offset passed, `ReadSkips` reads the skips from the log. Such reads are rare.
+deleted records that the start offset passed, `ReadSkips` reads the skips from the log. These reads of the log
+are rare.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# Partitions whose log start offsets are requested together.
+# Maximum number of partitions in a request for log start offsets.
 REQUEST_PARTITIONS_MAX = 1_000
 # The pause after reading logs is at least this many times its duration.
 PAUSE_PER_READ = 10.0
 
 
 class LoggedSkips(NamedTuple):
-    """The last start offset of a share-partition in the log, None if it was deleted, and its skips.
+    """The skips of a share-partition, and its last start offset in the log (None if it was deleted).
 
     A skip is a pair: the number of incomplete records, and the start offset that passed them.
     """
@@ -38,15 +39,15 @@ class LoggedSkips(NamedTuple):
     skips: list[tuple[int, int]]
 
 
-# Reads one state partition: the skips of these share-partitions that began at or above an offset. Raises
-# CoordinatorError.
+# Reads the log of one state partition; returns the skips of each share-partition whose start offset before
+# the skip was at least the given one. Raises CoordinatorError.
 ReadSkips = Callable[
     [int, Mapping[SharePartitionKey, int]], Awaitable[Mapping[SharePartitionKey, LoggedSkips]]
 ]
 
 
 class _StartOffsetJump(NamedTuple):
-    """A start offset moved from `from_offset` to `end_offset`; `is_repeated` after one read of the log."""
+    """A start offset moved from `from_offset` to `end_offset`; `is_repeated` if the log was read before."""
 
     from_offset: int
     end_offset: int
@@ -54,7 +55,7 @@ class _StartOffsetJump(NamedTuple):
 
 
 class LossCounter:
-    """Counts lost records by group. `topics` is None without a cluster; then no losses are counted."""
+    """Counts lost records by group. Without a cluster, `topics` is None and no losses are counted."""
 
     def __init__(
         self, topics: TopicQueries | None, now_ms: Callable[[], int], read_skips: ReadSkips | None = None
@@ -123,7 +124,7 @@ class LossCounter:
                 )
                 continue
             for key, logged in found.items():
-                # Later skips belong to the next jump.
+                # Skips beyond the end of this jump belong to the next jump.
                 end = jumps[key].end_offset
                 self._skips += [(key, records, to) for records, to in logged.skips if to <= end]
                 self._retry_jump(key, jumps[key], logged.start_offset)

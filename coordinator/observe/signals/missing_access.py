@@ -16,7 +16,7 @@ class MissingAccess:
 
     @property
     def sentences(self) -> list[str]:
-        """Return one sentence about topics and one about groups, if any is hidden."""
+        """Return one sentence about topics and one about groups, if some are not described."""
         return [sentence for sentence in (self._topics, self._groups) if sentence]
 
     def set_topics(self, hidden: Collection[bytes]) -> None:

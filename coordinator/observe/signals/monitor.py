@@ -127,7 +127,7 @@ class SignalMonitor:
         # Topics without any end offset in this pass.
         self._hidden_topics: set[bytes] = set()
 
-    def current_groups(self) -> Collection[GroupSignals]:
+    def current_signals(self) -> Collection[GroupSignals]:
         return self.groups.values()
 
     async def run(self) -> None:
@@ -193,13 +193,13 @@ class SignalMonitor:
         await self._losses.count_losses(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_record_ages(groups)
-        await self._add_members(groups)
+        await self._add_member_counts(groups)
         await self._add_stuck_topics(groups)
         for signals in groups.values():
             self._losses.add_losses_to(signals)
             set_problem(signals, self._limits)
             self._keep_unverified_problem(signals)
-        self._raise_events(groups)
+        self._emit_problem_events(groups)
         self.groups = groups
         self.pass_seconds = loop.time() - began_s
 
@@ -278,8 +278,8 @@ class SignalMonitor:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
-                if self._last_pass_s is not None and self._is_outdated(key):
-                    # The start offset may have moved meanwhile.
+                if self._last_pass_s is not None and self._is_state_outdated(key):
+                    # The start offset may have moved while the state was outdated.
                     since_s += now_s - self._last_pass_s
             before = _StartOffsetHistory(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
@@ -290,7 +290,7 @@ class SignalMonitor:
                 signals.stuck_s = now_s - before.since_s
                 self._stuck[key.group_id] = key.topic_id, key.partition
 
-    def _is_outdated(self, key: SharePartitionKey) -> bool:
+    def _is_state_outdated(self, key: SharePartitionKey) -> bool:
         return bool(self._outdated) and state_partition(key, self._view.state_partitions) in self._outdated
 
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
@@ -332,7 +332,7 @@ class SignalMonitor:
         for group, (topic_id, partition) in stuck.items():
             groups[group].stuck_at = f"{self._names.name_or_id(topic_id)}-{partition}"
 
-    async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
+    async def _add_member_counts(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
             return
         asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
@@ -352,9 +352,9 @@ class SignalMonitor:
         if before.problem is Problem.NO_CONSUMERS:
             signals.problem, signals.message = before.problem, before.message
 
-    def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
+    def _emit_problem_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
-        # The problem of a group that was deleted is over, too.
+        # The problem of a deleted group has ended, too.
         for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
             after = groups[group].problem if group in groups else Problem.NONE

@@ -76,7 +76,7 @@ class TopicNameCache:
         return True
 
 
-# 1 s, 1.3 s, ... 173 days.
+# The ages that the binary search distinguishes: 1 s, 1.3 s, ... 173 days.
 AGES_S = tuple(1.3**step for step in range(63))
 # Maximum number of groups with different start offsets whose ages are found for one partition, because a
 # request can have only one time for each partition. The ages of further groups stay unknown.
@@ -90,7 +90,7 @@ OffsetsAtTimes = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[Topi
 async def find_group_ages(
     offsets_at_times: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
 ) -> dict[str, float]:
-    """Return the ages of the records at one start offset of each group, without unknown ones."""
+    """Return the age of the record at one start offset of each group; omit unknown ages."""
     ages: dict[str, float] = {}
     for _ in range(GROUPS_OF_PARTITION_MAX):
         waiting = {group: start for group, start in starts.items() if group not in ages}

@@ -54,7 +54,7 @@ class AccessMiddleware:
         try:
             principal = self._authenticate_request(scope)
             if scope["method"] not in _READ_METHODS:
-                self._check_body(scope, principal)
+                self._check_request_body(scope, principal)
                 receive = _SizeLimitedReceive(receive, self._refused)
         except AccessDenied as denied:
             self._refused(denied.status)
@@ -87,7 +87,7 @@ class AccessMiddleware:
         certificate: Mapping[str, Any] | None = scope.get(CERTIFICATE)
         return self._access.authenticate(address, headers.get("authorization", ""), certificate)
 
-    def _check_body(self, scope: Scope, principal: HttpPrincipal) -> None:
+    def _check_request_body(self, scope: Scope, principal: HttpPrincipal) -> None:
         """Raise AccessDenied if the request comes from a page of another site or is not small JSON.
 
         A browser adds its user's client certificate to requests from any page. Pages of other sites can

@@ -1,4 +1,4 @@
-"""The response models of the HTTP API. Their docstrings are descriptions in OpenAPI.
+"""The response models of the HTTP API. The docstrings of the models are descriptions in OpenAPI.
 
 64-bit integers are JSON numbers. A time has two fields: ISO 8601 in UTC, and milliseconds since 1970.
 """

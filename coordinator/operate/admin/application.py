@@ -101,15 +101,15 @@ def _add_error_responses(app: FastAPI, metrics: Metrics) -> None:
     async def respond_to_denied_access(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, AccessDenied)
         metrics.http_refused(error.status)
-        return _error_response(error.status, error.message, headers=error.headers)
+        return _make_error_response(error.status, error.message, headers=error.headers)
 
     app.add_exception_handler(AccessDenied, respond_to_denied_access)
-    app.add_exception_handler(StarletteHTTPException, _http_exception_response)
-    app.add_exception_handler(RequestValidationError, _validation_error_response)
-    app.add_exception_handler(Exception, _internal_error_response)
+    app.add_exception_handler(StarletteHTTPException, _make_http_exception_response)
+    app.add_exception_handler(RequestValidationError, _make_validation_error_response)
+    app.add_exception_handler(Exception, _make_internal_error_response)
 
 
-def _error_response(
+def _make_error_response(
     status: int, message: str, *, headers: Mapping[str, str] | None = None, **more: object
 ) -> JSONResponse:
     # The message may quote the request. JSON may contain lone surrogates, which UTF-8 cannot encode.
@@ -117,7 +117,7 @@ def _error_response(
     return JSONResponse({"status": status, "message": printable, **more}, status, headers)
 
 
-async def _http_exception_response(_: Request, error: Exception) -> JSONResponse:
+async def _make_http_exception_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
     message = str(error.detail)
     # FastAPI's errors for unknown paths contain only the status phrase, so add a message with a remedy.
@@ -125,17 +125,17 @@ async def _http_exception_response(_: Request, error: Exception) -> JSONResponse
         message = _NO_ROUTE.get(error.status_code, message)
     owner = error.owner if isinstance(error, OwnedElsewhereError) else None
     more = {} if owner is None else {"owner": owner.model_dump()}
-    return _error_response(error.status_code, message, headers=error.headers, **more)
+    return _make_error_response(error.status_code, message, headers=error.headers, **more)
 
 
-async def _internal_error_response(_: Request, error: Exception) -> JSONResponse:
+async def _make_internal_error_response(_: Request, error: Exception) -> JSONResponse:
     # The traceback is in the log.
-    return _error_response(500, "internal error; the coordinator's log has the details")
+    return _make_error_response(500, "internal error; the coordinator's log has the details")
 
 
-async def _validation_error_response(_: Request, error: Exception) -> JSONResponse:
+async def _make_validation_error_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return _error_response(422, "; ".join(map(_describe_validation_error, error.errors())))
+    return _make_error_response(422, "; ".join(map(_describe_validation_error, error.errors())))
 
 
 def _describe_validation_error(problem: Mapping[str, Any]) -> str:

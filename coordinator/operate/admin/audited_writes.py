@@ -1,8 +1,8 @@
 """Authorize the requests that change something, and write each executed one to the audit log.
 
 Without `execute`, a request is a dry run. For each executed request, one line with client, request and
-outcome is written to the `coordinator.audit` log. The only requests are a hand-over and a round of expiry: no
-HTTP request sets offsets, because that is the task of Kafka's group coordinator.
+outcome is written to the `coordinator.audit` log. The only requests that change something are a hand-over and
+a round of expiry: no HTTP request sets offsets, because that is the task of Kafka's group coordinator.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ def authorize_write(request: Request) -> None:
     getattr(request.state, AUTHORIZE_WRITE)()
 
 
-async def run_audited(
+async def run_audited_request(
     request: Request, what: str, request_body: BaseModel, work: Callable[[], Awaitable[Answer]]
 ) -> Answer:
     """Authorize and execute a request; write one audit line for any outcome. Raises AccessDenied."""

@@ -83,7 +83,7 @@ class ClusterInfoCache:
         if self._topics is not None:
             await self._topics.close()
 
-    async def lookup(self, partitions: Collection[TopicPartition]) -> ClusterInfo:
+    async def look_up_partitions(self, partitions: Collection[TopicPartition]) -> ClusterInfo:
         """Return the names and end offsets of partitions that are available within a second."""
         if self._end_offsets is None:
             return ClusterInfo({}, {})

@@ -29,7 +29,7 @@ class CoordinatorView(NamedTuple):
     owners: OwnerDirectory
     # Without a cluster, topic names and end offsets are unknown.
     cluster: ClusterInfoCache
-    # Requests the hand-over of a shard to an instance, or to any other instance if it is "".
+    # Requests the hand-over of a shard to an instance; "" means any other instance.
     hand_over: Callable[[int, str], None] = lambda state_partition, instance: None
     # None if no cluster is configured: only the cluster knows which groups and topics are unused.
     expiry: Expiry | None = None
@@ -66,6 +66,6 @@ class CoordinatorView(NamedTuple):
             for shard in self.runtime.shard_views()
         ]
 
-    def missing_shards(self) -> list[int]:
-        """Return the state partitions whose state is not loaded here."""
+    def unloaded_shards(self) -> list[int]:
+        """Return the state partitions whose shards are not loaded in this process."""
         return [shard.state_partition for shard in self.runtime.shard_views() if shard.status != "ACTIVE"]

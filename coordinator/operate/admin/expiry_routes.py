@@ -9,7 +9,7 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.errors import CoordinatorError
 from coordinator.operate.admin.api_models import Page
-from coordinator.operate.admin.audited_writes import WriteRequest, run_audited
+from coordinator.operate.admin.audited_writes import WriteRequest, run_audited_request
 from coordinator.operate.admin.cluster_info import NO_CLUSTER
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.query_parameters import Limit, Offset
@@ -79,7 +79,7 @@ class ExpiryPage(Page[AbandonedTopic]):
 
 
 class RemovedTopic(BaseModel):
-    """The result for one topic of a group that was due."""
+    """The result of a round for the state of one group and topic."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -92,7 +92,7 @@ class RemovedTopic(BaseModel):
 
 
 class ExpiryRound(BaseModel):
-    """The result of a round; in a dry run, the expected result."""
+    """The result of a round of expiry; in a dry run, the expected result."""
 
     executed: bool
     items: list[RemovedTopic]
@@ -109,7 +109,7 @@ def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
     ) -> ExpiryPage:
         """List abandoned state and when it expires."""
         found = await _await_or_503(_require_expiry(view).forecast(retention_minutes))
-        return _make_page(found, view.missing_shards(), limit, offset)
+        return _make_expiry_page(found, view.unloaded_shards(), limit, offset)
 
     @routes.post("/api/v1/expiry")
     async def run_expiry(order: WriteRequest, request: Request) -> ExpiryRound:
@@ -120,8 +120,8 @@ def expiry_routes(view: CoordinatorView, **options: Any) -> APIRouter:
                 409, "share.coordinator.group.state.retention.minutes is -1, so state never expires"
             )
         if not order.execute:
-            return _preview_round(await _await_or_503(expiry.forecast()))
-        return await run_audited(request, "expiry", order, lambda: _run_round(expiry))
+            return _preview_expiry_round(await _await_or_503(expiry.forecast()))
+        return await run_audited_request(request, "expiry", order, lambda: _run_expiry_round(expiry))
 
     return routes
 
@@ -141,7 +141,9 @@ async def _await_or_503(answer: Awaitable[Answer]) -> Answer:
         raise HTTPException(503, f"the cluster does not answer: {error}") from None
 
 
-def _make_page(forecast: ExpiryForecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
+def _make_expiry_page(
+    forecast: ExpiryForecast, missing_shards: list[int], limit: int, offset: int
+) -> ExpiryPage:
     return ExpiryPage(
         items=list(map(AbandonedTopic.model_validate, forecast.items[offset : offset + limit])),
         total=len(forecast.items),
@@ -158,13 +160,13 @@ def _make_page(forecast: ExpiryForecast, missing_shards: list[int], limit: int, 
     )
 
 
-def _preview_round(forecast: ExpiryForecast) -> ExpiryRound:
+def _preview_expiry_round(forecast: ExpiryForecast) -> ExpiryRound:
     due = [each for each in forecast.items if each.status is ExpiryStatus.DUE]
     removals = [RemovalResult(each, len(each.partitions)) for each in due]
-    return _make_round(removals, "would remove", executed=False)
+    return _make_round_response(removals, "would remove", executed=False)
 
 
-async def _run_round(expiry: Expiry) -> ExpiryRound:
+async def _run_expiry_round(expiry: Expiry) -> ExpiryRound:
     task = asyncio.ensure_future(expiry.run_round())
     # Retrieve the exception even if the request timed out, so that asyncio does not log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -174,10 +176,10 @@ async def _run_round(expiry: Expiry) -> ExpiryRound:
         raise HTTPException(
             503, f"the round did not finish within {_TIMEOUT_S:.0f} s; it continues"
         ) from None
-    return _make_round(done.removals, "removed", left_over=done.left_over, executed=True)
+    return _make_round_response(done.removals, "removed", left_over=done.left_over, executed=True)
 
 
-def _make_round(
+def _make_round_response(
     removals: list[RemovalResult], verb: str, *, left_over: int = 0, executed: bool
 ) -> ExpiryRound:
     outcome = f"{verb} the state of {sum(each.share_partitions for each in removals)} share-partitions"

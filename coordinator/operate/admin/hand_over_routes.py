@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, Field
 
 from coordinator.errors import OperationFailed
-from coordinator.operate.admin.audited_writes import WriteRequest, authorize_write, run_audited
+from coordinator.operate.admin.audited_writes import WriteRequest, authorize_write, run_audited_request
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.owner_directory import Owner, make_owner
 from coordinator.operate.admin.state_routes import OwnedElsewhereError
@@ -47,7 +47,7 @@ def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
         if view.is_observer:
             raise HTTPException(404, "an observer owns no shards; ask a coordinator")
         if request_body.execute:
-            # Before the validation, whose errors name the members of the group.
+            # Authorize before the validation, because its errors name the members of the group.
             authorize_write(request)
         instance = _find_target_instance(view, request_body)
         previous_owner = view.owners.owner(request_body.shard)
@@ -61,7 +61,7 @@ def hand_over_routes(view: CoordinatorView, **options: Any) -> APIRouter:
                 new_owner=None,
                 outcome=outcome,
             )
-        return await run_audited(
+        return await run_audited_request(
             request,
             "hand-over",
             request_body,

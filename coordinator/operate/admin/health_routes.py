@@ -95,7 +95,7 @@ def health_routes(view: CoordinatorView, **options: Any) -> APIRouter:
         try:
             encoder, media_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):
-            # The version of a media type is not numeric.
+            # The version of a media type in the Accept header is not numeric.
             encoder, media_type = choose_encoder("")
         states = runtime.share_partitions() if config.metrics_partition_level == "all" else None
         text = await render_exposition(metrics, states, config.metrics_partitions_max, encoder=encoder)

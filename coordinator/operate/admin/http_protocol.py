@@ -5,7 +5,7 @@ timeout, and keeps a response that the client does not read. uvicorn's `limit_co
 connections.
 
 Received bytes wait in the server's `FairQueue`, which processes the bytes of one connection in each iteration
-of the event loop. Meanwhile, the server does not read from that connection.
+of the event loop. While bytes of a connection wait, the server does not read from this connection.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _RESPONSE_WITHIN_S = 120.0
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection. Its requests carry the client's certificate, if there is one."""
+    """One HTTP connection. The ASGI scope of its requests has the client's certificate, if any."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Connection(HttpToolsProtocol):
         self.scope, self.headers = cast(Any, {}), []
 
     def data_received(self, data: bytes) -> None:
-        """Queue bytes for a turn, and stop reading until then."""
+        """Queue received bytes, and stop reading until they are parsed."""
         self._received.append(data)
         if len(self._received) == 1:
             self.transport.pause_reading()

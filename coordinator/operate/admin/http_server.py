@@ -33,7 +33,7 @@ _FILE_CHECK_INTERVAL_S = 2.0
 class HttpService:
     """Serves the application at `config.http`.
 
-    When the service stops, it also closes the connections to the users' cluster.
+    When the service stops, it also closes the connections to the Kafka cluster.
     """
 
     def __init__(self, view: CoordinatorView) -> None:
@@ -139,10 +139,10 @@ class HttpServer:
         acceptor = FairAcceptor(
             (lambda: tls.context) if tls is not None else None,
             _HANDSHAKE_S,
-            lambda: http_connection_limit() - len(self._open_connections()),
-            lambda: (each for each in self._open_connections() if each.is_waiting_for_client),
+            lambda: http_connection_limit() - len(self._list_open_connections()),
+            lambda: (each for each in self._list_open_connections() if each.is_waiting_for_client),
             self._server.make_protocol,
-            self._record_rejection,
+            self._record_refused_connection,
             self._turns,
         )
         # Bind before uvicorn starts, because uvicorn ends the process if binding fails.
@@ -154,13 +154,17 @@ class HttpServer:
         self._task = asyncio.create_task(self._server.serve(sockets=[]), name="http")
         await self._server.up.wait()
 
-    def _open_connections(self) -> list[Connection]:
+    def _list_open_connections(self) -> list[Connection]:
         connections = cast(set[Connection], self._server.server_state.connections)
         return [each for each in connections if not each.transport.is_closing()]
 
     def _make_connection(self, *uvicorn_arguments: Any, **more: Any) -> Connection:
         return Connection(
-            *uvicorn_arguments, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
+            *uvicorn_arguments,
+            on_rejected=self._record_refused_request,
+            turns=self._turns,
+            tls=self._tls,
+            **more,
         )
 
     def close_untrusted_connections(self, now_ms: int) -> None:
@@ -169,17 +173,17 @@ class HttpServer:
             if trust is not None and not trust.is_valid(now_ms):
                 connection.transport.abort()
 
-    def _record_refusal(self, status: HTTPStatus) -> None:
+    def _record_refused_request(self, status: HTTPStatus) -> None:
         self._refused(status)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
             self._rate_limited_log.warn(
                 "The HTTP server has reached its connection limit. It closes the oldest idle connections."
             )
 
-    def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
+    def _record_refused_connection(self, reason: str, sentence: str, peer: str) -> None:
         _logger.debug("An HTTP connection was rejected", extra={"reason": reason, "peer": peer})
         if reason == TOO_MANY_CONNECTIONS:
-            self._record_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._record_refused_request(HTTPStatus.SERVICE_UNAVAILABLE)
         if sentence:
             self._rate_limited_log.warn(f"http: {sentence}", peer=peer)
 

@@ -123,7 +123,7 @@ async def select_groups(
 ) -> tuple[int, list[tuple[str, GroupTotals]]]:
     """Return the number of selected groups, and one page of them with their totals.
 
-    Selected are groups whose id contains a text, ignoring case, and is greater than `after`. For each group,
+    A group is selected if its id contains a text, ignoring case, and is greater than `after`. For each group,
     only its sort value is kept; totals are computed only for the groups of the page.
     """
     update: Callable[[int, ShareState], int] = _GROUP_SORT_VALUES.get(order, lambda before, state: 0)

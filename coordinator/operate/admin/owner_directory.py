@@ -40,10 +40,10 @@ class OwnerDirectory:
 
 
 def make_owner(replica: Replica) -> Owner:
-    return Owner(wire=replica.wire, page=_page_url(replica), broker_id=replica.broker_id)
+    return Owner(wire=replica.wire, page=_make_page_url(replica), broker_id=replica.broker_id)
 
 
-def _page_url(replica: Replica) -> str | None:
+def _make_page_url(replica: Replica) -> str | None:
     """Return the URL of a replica's page, or None if other hosts cannot reach it.
 
     If HTTP listens on a wildcard address, the URL has the host that brokers use. If HTTP listens on loopback,

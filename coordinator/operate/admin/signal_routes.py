@@ -25,7 +25,7 @@ _Rounded = Annotated[float, BeforeValidator(lambda value: round(value, 3))]
 
 
 class GroupSignalsAnswer(BaseModel):
-    """The figures of one share group. Counts are user records; null means unknown."""
+    """The signals of one share group. Counts are user records; null means unknown."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -59,7 +59,7 @@ class SignalsAnswer(BaseModel):
 
 
 class EventsAnswer(BaseModel):
-    """The newest events, oldest first."""
+    """The newest events in order of time."""
 
     items: list[SignalEvent]
 

@@ -56,8 +56,8 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# Number of offset ranges from `from_offset` on. Each range has at least one offset, so the ranges cover at
-# least 256 offsets.
+# Number of offset ranges that a response has from `from_offset` on. Each range has at least one offset, so
+# the ranges cover at least 256 offsets.
 _NEAR = 256
 
 
@@ -114,7 +114,7 @@ def _add_shard_and_group_routes(routes: APIRouter, view: CoordinatorView, turns:
                 total=total,
                 limit=limit,
                 offset=offset,
-                missing_shards=view.missing_shards(),
+                missing_shards=view.unloaded_shards(),
             )
             return await listing.render_page(
                 page, (make_group(*entry, view.group_signals) for entry in selected), _WRITE_WORK
@@ -136,7 +136,7 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
         in_order = sort is SharePartitionOrder.KEY and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
         topic_id = None if topic is None else await resolve_topic(view.cluster, topic)
-        after_key = None if after is None else _parse_key(after)
+        after_key = None if after is None else _parse_share_partition_key(after)
 
         def matches_filter(key: SharePartitionKey) -> bool:
             return (
@@ -157,7 +157,7 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
             total=total,
             limit=limit,
             offset=offset,
-            missing_shards=view.missing_shards(),
+            missing_shards=view.unloaded_shards(),
         )
         return await listing.render_page(page, items, _WRITE_WORK)
 
@@ -180,7 +180,7 @@ def _check_after_parameter(after: str | None, *, in_order: bool, offset: int) ->
         raise HTTPException(422, "after: it can be used only in the default order, and without offset")
 
 
-def _parse_key(text: str) -> SharePartitionKey:
+def _parse_share_partition_key(text: str) -> SharePartitionKey:
     try:
         return SharePartitionKey.parse(text)
     except ValueError as error:
@@ -205,7 +205,7 @@ async def _make_detail_response(
     require_loaded(view, key)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
-    cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])
+    cluster_info = await view.cluster.look_up_partitions([(key.topic_id, key.partition)])
     # Read the state again: it may have changed during the lookup in the cluster.
     state = view.runtime.share_partition(key)
     if state is None:
@@ -235,7 +235,9 @@ def _make_offset_ranges(state: ShareState, offset: int, limit: int) -> Iterator[
 async def _make_share_partitions(
     view: CoordinatorView, selected: list[ListedSharePartition]
 ) -> list[SharePartition]:
-    cluster_info = await view.cluster.lookup([(key.topic_id, key.partition) for _, key, _ in selected])
+    cluster_info = await view.cluster.look_up_partitions(
+        [(key.topic_id, key.partition) for _, key, _ in selected]
+    )
     state_partitions = view.runtime.state_partitions
     items = []
     yield_timer = listing.YieldTimer()
@@ -278,12 +280,12 @@ def history_routes(view: CoordinatorView, **options: Any) -> APIRouter:
             raise HTTPException(503, "this process cannot read its log")
         async with limiter.wait_for_turn():
             try:
-                found = await view.history.read(number, key, record_offset, before, limit)
+                found = await view.history.read_history(number, key, record_offset, before, limit)
             except CoordinatorError as error:
                 raise HTTPException(503, f"the delivery history of {key} cannot be read: {error}") from None
         if not found["records"]:
             raise HTTPException(404, f"the log has no records of share-partition {key}")
-        names = await view.cluster.lookup([(key.topic_id, key.partition)])
+        names = await view.cluster.look_up_partitions([(key.topic_id, key.partition)])
         log_start = iso_time(found.pop("log_start_ms"))
         pruned = (
             f"records before log offset {found['log_start_offset']} were pruned; events before {log_start} "

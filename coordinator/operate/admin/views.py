@@ -96,7 +96,7 @@ class DeliverySums:
         """Return the lowest incomplete offset at or above the start offset.
 
         An offset between ranges is incomplete: brokers do not write the state of a record during its first
-        delivery. After the last range, a record exists only below the end offset.
+        delivery. After the last range, an incomplete record exists only below the end offset.
         """
         if state.start_offset < 0:
             return None

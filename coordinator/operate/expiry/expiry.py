@@ -56,7 +56,7 @@ class ExpiryForecast(NamedTuple):
 
 
 class ExpiryRoundResult(NamedTuple):
-    """The result of a round."""
+    """The result of a round of expiry."""
 
     removals: list[RemovalResult]
     # Number of due items that were not processed in this round.
@@ -82,7 +82,7 @@ class Expiry:
         file: ObservationStore | None = None,
         has_other_owners: bool = False,
     ) -> None:
-        """`has_fresh_lease` returns whether the group has recently confirmed this process as an owner."""
+        """`has_fresh_lease` returns whether Kafka has recently confirmed this process as an owner."""
         interval_ms = round(interval_s * 1000)
         self._full_interval_ms = max(
             interval_ms, (rules.retention_minutes or 0) * _MINUTE_MS // _FULL_OBSERVATIONS_PER_RETENTION
@@ -144,7 +144,7 @@ class Expiry:
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
-        items = await _find_abandoned(observation, rules)
+        items = await _find_abandoned_in_slices(observation, rules)
         items.sort(key=_sort_key)
         unanswered = {part.group_id for part in observation.held}.intersection(observation.seen.unanswered)
         return ExpiryForecast(
@@ -158,7 +158,7 @@ class Expiry:
         )
 
     async def run_round(self, *, all_groups: bool = True) -> ExpiryRoundResult:
-        """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer.
+        """Observe the cluster and remove due state. Raises CoordinatorError if Kafka does not answer.
 
         Without `all_groups`, observe the groups of other owners only if their last observation is too old.
         """
@@ -166,7 +166,7 @@ class Expiry:
             observation = await self._observe_cluster(all_groups=all_groups or self._is_full_round_due())
             due = [
                 each
-                for each in await _find_abandoned(observation, self.rules)
+                for each in await _find_abandoned_in_slices(observation, self.rules)
                 if each.status is ExpiryStatus.DUE
             ]
             removals: list[RemovalResult] = []
@@ -227,7 +227,9 @@ class Expiry:
         )
 
 
-async def _find_abandoned(observation: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
+async def _find_abandoned_in_slices(
+    observation: ClusterObservation, rules: ExpiryRules
+) -> list[AbandonedState]:
     """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
     for at in range(0, len(observation.held), SLICE):

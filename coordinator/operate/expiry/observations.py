@@ -22,9 +22,9 @@ _LEFT_MAX = 1_000
 
 
 class ObservationGaps(NamedTuple):
-    """The largest time between two observations of a group, by whether its epoch changed in between.
+    """The maximum time between two observations of a group, for a changed and for an unchanged group epoch.
 
-    If the gap is longer, the history of the group starts again.
+    If the observations are further apart, the history of the group starts again.
     """
 
     changed_ms: int
@@ -80,29 +80,29 @@ def observe_group(
     if seen.error_code != ErrorCode.NONE:
         return before
     if before is None or before.missing_ms is not None:
-        return _first_observation(seen, now_ms)
+        return _make_first_observation(seen, now_ms)
     passed_ms = now_ms - before.read_ms
     if seen.group_epoch == before.group_epoch:
         if passed_ms > gaps.unchanged_ms and not _is_same_group(before, initialized_ms):
-            return _first_observation(seen, now_ms)
+            return _make_first_observation(seen, now_ms)
         return msgspec.structs.replace(before, read_ms=now_ms)
     if before.is_empty and seen.is_empty:
         # A member joined and left in between, and its subscription is unknown.
-        return _first_observation(seen, now_ms)
+        return _make_first_observation(seen, now_ms)
     if passed_ms > gaps.changed_ms:
-        return _first_observation(seen, now_ms)
+        return _make_first_observation(seen, now_ms)
     return _continue_observation(before, seen, now_ms)
 
 
 def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool:
-    """Return whether the group is the observed one, and not a new one with the same name and epoch.
+    """Return whether the group is the observed group, and not a new group with the same name and epoch.
 
     Kafka deletes all state of a deleted group, so the state of a new group has a later initialisation time.
     """
     return initialized_ms is not None and initialized_ms + _CLOCK_SKEW_MAX_MS < before.read_ms
 
 
-def _first_observation(seen: GroupDescription, now_ms: int) -> GroupObservation:
+def _make_first_observation(seen: GroupDescription, now_ms: int) -> GroupObservation:
     return GroupObservation(
         read_ms=now_ms,
         since_ms=now_ms,

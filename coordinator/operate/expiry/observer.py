@@ -147,7 +147,8 @@ class GroupObserver:
         self._names: dict[bytes, str] = {}
 
     async def observe(self, *, all_groups: bool) -> ClusterObservation:
-        """Observe the topics of the local state, and groups. Raises LogError if Kafka does not answer.
+        """Query Kafka for groups and for the topics of the local state. Raises LogError if Kafka does not
+        answer.
 
         Without `all_groups`, observe only the groups that this coordinator leads: it owns the shard of
         partition 0 of one of their topics. Each group is therefore observed by only a few coordinators.
@@ -241,7 +242,7 @@ class GroupObserver:
         } | presence.names
         unknown = topic_ids and not presence.names
         if unknown:
-            # Probably bootstrap.servers selects another cluster. All topics are unlikely to be deleted.
+            # Probably bootstrap.servers selects another cluster. It is unlikely that all topics were deleted.
             self._missing.clear()
             return (
                 f"The cluster knows none of the {len(topic_ids)} topics that have state, so they are not "

@@ -32,7 +32,7 @@ _USED = "it was used since the last observation"
 
 
 class RemovalResult(NamedTuple):
-    """The result for one due item; if `refused` is empty, all state of the item was deleted.
+    """The result for due state of a group and topic; if `refused` is empty, all of it was deleted.
 
     `failed` marks an unexpected error, `unanswered` a group coordinator that did not answer.
     """
@@ -64,7 +64,7 @@ class StateRemover:
             if each.reason in (AbandonmentReason.TOPIC_DELETED, AbandonmentReason.GROUP_DELETED)
         ]
         if deleted:
-            for removal in await self._remove_deleted_in_kafka(deleted):
+            for removal in await self._remove_state_deleted_in_kafka(deleted):
                 yield removal
         by_group: defaultdict[str, list[AbandonedState]] = defaultdict(list)
         for each in due:
@@ -73,7 +73,7 @@ class StateRemover:
         groups = sorted(by_group, key=lambda group: group in self._deferred_groups)[:GROUPS_MAX]
         self._deferred_groups &= by_group.keys()
         for group in groups:
-            removals = await self._remove_through_kafka(group, by_group[group])
+            removals = await self._remove_state_through_kafka(group, by_group[group])
             if any(removal.refused for removal in removals):
                 self._deferred_groups.add(group)
             for removal in removals:
@@ -85,17 +85,19 @@ class StateRemover:
 
     # Deletion through Kafka.
 
-    async def _remove_through_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[RemovalResult]:
+    async def _remove_state_through_kafka(
+        self, group: str, due: Sequence[AbandonedState]
+    ) -> list[RemovalResult]:
         """Delete topics of a group through Kafka, which refuses if the group is not empty."""
         owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
             return []
-        states = {each: self._local_states(each) for each in owned}
+        states = {each: self._read_local_states(each) for each in owned}
         # The observation may be minutes old, so check that no member has joined since.
         described = (await self._groups.describe_groups([group]))[group]
         if described.error_code != ErrorCode.NONE:
             return [_make_refusal(each, described.error_code, described.error_message) for each in owned]
-        still = [each for each in owned if _is_unchanged(each, described, states[each])]
+        still = [each for each in owned if _is_still_unused(each, described, states[each])]
         removals = [RemovalResult(each, 0, _USED) for each in owned if each not in still]
         if not still:
             return removals
@@ -109,7 +111,7 @@ class StateRemover:
                 self._emptied_groups.add(group)
             elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # Kafka has no offsets of that topic, so the local state is left over.
-                removal = await self._delete_unchanged(each, states[each])
+                removal = await self._delete_unchanged_states(each, states[each])
                 removals.append(removal)
                 if not removal.refused:
                     self._emptied_groups.add(group)
@@ -161,24 +163,24 @@ class StateRemover:
 
     # Local deletion.
 
-    async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
+    async def _remove_state_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0
         for each in due:
             if total and total + len(each.partitions) > SHARE_PARTITIONS_MAX:
                 break
             total += len(each.partitions)
-            chosen[each] = self._local_states(each)
-        # The states were read before this query, so `_delete_unchanged` keeps state that is written after it.
-        missing = await self._confirm_missing(chosen)
+            chosen[each] = self._read_local_states(each)
+        # The states were read before this query, so `_delete_unchanged_states` keeps state written later.
+        missing = await self._find_still_missing(chosen)
         return [
-            await self._delete_unchanged(each, states)
+            await self._delete_unchanged_states(each, states)
             if each in missing
             else RemovalResult(each, 0, "it exists in Kafka again")
             for each, states in chosen.items()
         ]
 
-    async def _confirm_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
+    async def _find_still_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
         topics = {each.topic_id for each in due if each.reason is AbandonmentReason.TOPIC_DELETED}
         groups = {each.group_id for each in due if each.reason is AbandonmentReason.GROUP_DELETED}
         missing_topics = (
@@ -195,12 +197,12 @@ class StateRemover:
             )
         }
 
-    def _local_states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
+    def _read_local_states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
         keys = [SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions]
         states = ((key, self._runtime.share_partition(key)) for key in keys)
         return {key: state for key, state in states if state is not None}
 
-    async def _delete_unchanged(
+    async def _delete_unchanged_states(
         self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
     ) -> RemovalResult:
         def decide(
@@ -218,10 +220,10 @@ class StateRemover:
         return RemovalResult(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
 
 
-def _is_unchanged(
+def _is_still_unused(
     each: AbandonedState, now: GroupDescription, states: Mapping[SharePartitionKey, ShareState]
 ) -> bool:
-    """Return whether the group stayed empty and its state was not initialised since the observation."""
+    """Return whether, since the observation, the group stayed empty and no state was initialised."""
     initialized_ms = max((state.create_timestamp for state in states.values()), default=0)
     return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
 

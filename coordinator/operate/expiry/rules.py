@@ -43,7 +43,7 @@ class ExpiryRules(NamedTuple):
 
     retention_minutes: int | None
     grace_minutes: int
-    # Maximum time between two observations in which a group may have been deleted and created again.
+    # Maximum time between two observations, in which a group may have been deleted and created again.
     gap_ms: int = 0
     # The time after which any owner removes expired state that the owner of partition 0 has not removed.
     leftover_ms: int = 3_600_000
@@ -67,8 +67,8 @@ class ClusterView(NamedTuple):
     """The known groups by name and topics by id.
 
     `unanswered`: groups whose coordinators did not answer in the last observation. `missing`: topic ids
-    that no broker knows, with the time of the first such observation. `unclear`: topic ids that are neither
-    found nor missing in the last observation.
+    that no broker knows, with the time of the first observation without the topic. `unclear`: topic ids that
+    are neither found nor missing in the last observation.
     """
 
     groups: Mapping[str, GroupObservation]
@@ -170,7 +170,7 @@ def _find_unsubscribed(
     if rules.retention_minutes is not None:
         expires_ms = since_ms + rules.retention_minutes * _MINUTE_MS
         if now_ms >= expires_ms:
-            status = _unsubscribed_status(
+            status = _find_unsubscribed_status(
                 held_state, seen, observation, now_ms >= expires_ms + rules.leftover_ms
             )
     return AbandonedState(
@@ -187,7 +187,7 @@ def _find_unsubscribed(
     )
 
 
-def _unsubscribed_status(
+def _find_unsubscribed_status(
     held_state: HeldState, seen: ClusterView, observation: GroupObservation, is_left_over: bool
 ) -> ExpiryStatus:
     if held_state.group_id in seen.unanswered or held_state.topic_id in seen.unclear:

@@ -49,10 +49,10 @@ class HistoryProcess:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def read(
+    async def read_history(
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
     ) -> dict[str, Any]:
-        """Return a page as values for JSON. Raises CoordinatorError."""
+        """Return a page of a delivery history as values for JSON. Raises CoordinatorError."""
         page: dict[str, Any] = await self._request_from_worker(
             state_partition,
             lambda log: HistoryRequest(log, state_partition, key, offset, before, limit),
@@ -62,7 +62,7 @@ class HistoryProcess:
     async def read_skips(
         self, state_partition: int, from_offsets: Mapping[SharePartitionKey, int]
     ) -> Mapping[SharePartitionKey, LoggedSkips]:
-        """Return the skips of share-partitions that began at or above an offset. Raises CoordinatorError."""
+        """Return the skips of share-partitions (see `SkipsRequest`). Raises CoordinatorError."""
         found: Mapping[SharePartitionKey, LoggedSkips] = await self._request_from_worker(
             state_partition, lambda log: SkipsRequest(log, state_partition, from_offsets)
         )

@@ -49,9 +49,9 @@ class HistoryRequest(NamedTuple):
     limit: int
 
     async def read(self) -> dict[str, Any]:
-        """Return the page as values for JSON, the latest event first. Raises LogError and DecodeError.
+        """Return a page of the history as values for JSON, the latest event first.
 
-        Only the events of the page are kept in memory.
+        Only the events of the page are kept in memory. Raises LogError and DecodeError.
         """
         records = _ValidRecords(self.log, self.state_partition, [self.key])
         state: ShareState | None = None
@@ -81,7 +81,7 @@ class HistoryRequest(NamedTuple):
         if has_more:
             events.popleft()
         return {
-            "events": [_event_fields(event) for event in reversed(events)],
+            "events": [_make_event_fields(event) for event in reversed(events)],
             "next": events[0].step.log_offset if has_more else None,
             "records": count,
             "summary": describe_state(state, self.offset),
@@ -92,9 +92,10 @@ class HistoryRequest(NamedTuple):
 
 
 class SkipsRequest(NamedTuple):
-    """A request for the skips of share-partitions that began at or above a start offset.
+    """A request for the skips in the log of one state partition.
 
-    A skip is a start offset that passed incomplete records.
+    A skip is a start offset that passed incomplete records. `from_offsets` has, for each share-partition, the
+    lowest start offset before a skip.
     """
 
     log: LogLocation
@@ -124,7 +125,7 @@ class _ValidRecords:
         # The keys of snapshots and updates differ only in the record type before this suffix.
         self._key_suffixes = {encode_record(StateRecord(key, None))[0][2:] for key in keys}
         self.fencing_filter = FencingFilter()
-        # The first record of the log.
+        # Offset and timestamp of the first record of the log.
         self.start_offset: int | None = None
         self.start_ms = 0
 
@@ -143,7 +144,7 @@ class _ValidRecords:
                                 yield logged, record
 
 
-def _event_fields(event: HistoryEvent) -> dict[str, Any]:
+def _make_event_fields(event: HistoryEvent) -> dict[str, Any]:
     step = event.step
     state = step.after
     return {
@@ -160,13 +161,14 @@ def _event_fields(event: HistoryEvent) -> dict[str, Any]:
     }
 
 
-# This is below the timeouts of the page and of the command line, which include the start of the process.
+# Maximum duration of a request, below the timeouts of the page and of the command line, which include the
+# start of the process.
 SECONDS_MAX = 25
 _MEMORY_BYTES_MAX = 512 << 20
 
 
 class HistoryResponse(NamedTuple):
-    """The result or, in `problem`, the reason why there is none; and the memory of the process afterwards."""
+    """The result or, in `problem`, the reason for its absence; and the memory of the process afterwards."""
 
     result: Any
     problem: str

@@ -5,8 +5,9 @@ highest leader epoch of the source, because only Read raises that epoch. Finally
 the state batches and the delivery complete count.
 
 After a second initialisation, the leader epoch of a state can be lower than its highest leader epoch. The
-RPCs cannot create such a state.  Before Kafka 4.2, coordinators store no delivery complete count. A lookup
-changes nothing, because Read is only sent with the leader epoch that the Summary returned.
+RPCs cannot create a state whose leader epoch is below its highest leader epoch. Before Kafka 4.2,
+coordinators store no delivery complete count. A lookup changes nothing, because Read is only sent with the
+leader epoch that the Summary returned.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from protocol.state_records import SharePartitionKey, decode_record
 
 
 class MigrationRefused(CoordinatorError):
-    """The migration could lose state. The message is one line for the operator with the remedy."""
+    """The migration is refused: it could lose state. The message is one line with the remedy."""
 
 
 class ComparableState(NamedTuple):
@@ -49,8 +49,8 @@ class ComparableState(NamedTuple):
 class FoldedLog(NamedTuple):
     """The folded states of a log, and the end offset of each state partition.
 
-    `unknown_records` counts records of other types.  `misplaced` share-partitions have state in a state
-    partition that does not match their hash, so no coordinator reads it; they are not in `states`.  `owners`
+    `unknown_records` counts records of unknown types. `misplaced` share-partitions have state in a state
+    partition that does not match their hash, so no coordinator reads it; they are not in `states`. `owners`
     maps each state partition with an unreleased claim to the claim's owner.
     """
 
@@ -81,7 +81,7 @@ class LogFold:
         self._unknown_records = 0
 
     def add_record(self, state_partition: int, record: LogRecord) -> None:
-        """Apply the next record. Raises MigrationRefused if its key cannot be decoded."""
+        """Apply the next record. Raises MigrationRefused if the key of the record cannot be decoded."""
         try:
             decoded = decode_record(record.key, record.value)
         except DecodeError as error:

@@ -61,7 +61,7 @@ class MigrationLocation(NamedTuple):
 
     @property
     def is_kafka_state_topic(self) -> bool:
-        """True for the topic of Kafka's own coordinator."""
+        """True for the state topic of Kafka's own coordinator."""
         return self == MigrationLocation(LocationKind.TOPIC, KAFKA_STATE_TOPIC)
 
 

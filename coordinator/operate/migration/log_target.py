@@ -92,7 +92,7 @@ class LogTarget(MigrationTarget):
             await log.open()
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.acquire_ownership, self._target_partitions))
-            plan = plan_for(await self._read_existing(log))
+            plan = plan_for(await self._read_existing_states(log))
             if isinstance(log, SharedLog):
                 await asyncio.sleep(max(map(log.serving_delay_s, self._target_partitions)))
             await self._append_plan_records(log, states, plan, progress)
@@ -102,7 +102,7 @@ class LogTarget(MigrationTarget):
             await log.close()
         return []
 
-    async def _read_existing(self, log: StateLog) -> LookupResult:
+    async def _read_existing_states(self, log: StateLog) -> LookupResult:
         fold = LogFold(self._state_partitions)
         async for chunk in log.read(self._target_partitions):
             for state_partition, batch_bytes in chunk:
@@ -150,7 +150,7 @@ class LogTarget(MigrationTarget):
 
 
 def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
-    """Combine pieces into appends of at most APPEND_BYTES_MAX; yield each with its number of pieces."""
+    """Combine share-partitions' records into appends of at most APPEND_BYTES_MAX; yield (count, append)."""
     count, records, size_bytes = 0, list[tuple[bytes, bytes | None]](), 0
     for piece in pieces:
         piece_bytes = sum(len(key) + len(value or b"") for key, value in piece)

@@ -49,7 +49,7 @@ class MigrationReport(NamedTuple):
     different: list[MigrationDifference]
 
     @property
-    def is_good(self) -> bool:
+    def is_successful(self) -> bool:
         """True for a dry run, and if source and target are equal."""
         return not self.different
 

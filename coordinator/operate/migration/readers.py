@@ -27,7 +27,7 @@ SLICE_BATCHES = 128
 
 
 class LogReader:
-    """Reads a log and folds its records to states. The defaults are those of a log without a lock."""
+    """Reads a log and folds its records to states. The default methods are those of a log without a lock."""
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
@@ -40,9 +40,8 @@ class LogReader:
         """Raise LogLocked if another process locks the log. Changes nothing."""
 
     def exclude_writers(self) -> AbstractContextManager[None]:
-        """Return a context manager that excludes other writers, if it can without changing the log.
-
-        Otherwise, the migration detects changes afterwards.
+        """Return a context manager that excludes other writers, if that is possible without changing the log.
+        If it is not possible, the migration detects changes afterwards.
         """
         return nullcontext()
 
@@ -57,7 +56,7 @@ class _OffsetBounds(NamedTuple):
         return sum(self.ends.values()) - sum(self.starts.values())
 
     @property
-    def all_ends(self) -> tuple[int, ...]:
+    def all_end_offsets(self) -> tuple[int, ...]:
         return tuple(self.ends.get(number, 0) for number in range(self.partitions))
 
 
@@ -74,7 +73,7 @@ class TopicReader(LogReader):
     ) -> None:
         """Read `topic`; `connect` makes a cluster client that is not connected yet.
 
-        If `only` is given, read these state partitions, as if the others were empty.
+        If `only` is given, read these state partitions, as if all other partitions were empty.
         """
         self.topic = topic
         self._connect = connect
@@ -90,7 +89,7 @@ class TopicReader(LogReader):
         async with self._open_topic() as opened:
             if opened is None:
                 raise LogUnavailable(f"topic {self.topic} is gone")
-            return opened[1].all_ends
+            return opened[1].all_end_offsets
 
     @asynccontextmanager
     async def _open_topic(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
@@ -111,7 +110,7 @@ class TopicReader(LogReader):
         starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
         numbers = range(partitions) if self._only is None else self._only
         try:
-            # Query the ends first: if a start moves afterwards, only fewer records are read.
+            # Query the end offsets first: if a start offset moves afterwards, only fewer records are read.
             found_ends = await asyncio.gather(*map(ends.find, numbers))
             found_starts = await asyncio.gather(*map(starts.find, numbers))
         finally:
@@ -142,7 +141,7 @@ class TopicReader(LogReader):
                     progress(f"reading {self.topic}", read, bounds.record_count)
                     await asyncio.sleep(0)
         progress(f"reading {self.topic}", bounds.record_count, bounds.record_count)
-        return topic_fold.fold.make_folded_log(bounds.all_ends, topic_fold.owners)
+        return topic_fold.fold.make_folded_log(bounds.all_end_offsets, topic_fold.owners)
 
 
 class _TopicFold:
@@ -200,7 +199,7 @@ class JournalReader(LogReader):
 
     @contextmanager
     def exclude_writers(self) -> Iterator[None]:
-        """Hold the journal's lock. Raises LogLocked if a coordinator holds it."""
+        """Hold the journal's lock. Raises LogLocked if a coordinator holds the journal's lock."""
         disk = RealDisk(self.folder)
         disk.lock()
         try:

@@ -52,7 +52,9 @@ async def read_held_states(
             unknown_topics.add(key)
             continue
         if result.error_code:
-            raise MigrationRefused(f"the target did not return the state of {_result_error(key, result)}")
+            raise MigrationRefused(
+                f"the target did not return the state of {_make_result_error(key, result)}"
+            )
         shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
         there = ComparableState(shown[0], shown[1], shown[1], shown[2], shown[3], None)
         begun = _is_interrupted_replacement(there, wanted[key], stores_complete_count)
@@ -75,7 +77,9 @@ async def read_held_states(
             if begun and there != wanted[key]:
                 del held[key]
         elif result.error_code != ErrorCode.FENCED_LEADER_EPOCH:
-            raise MigrationRefused(f"the target did not return the state of {_result_error(key, result)}")
+            raise MigrationRefused(
+                f"the target did not return the state of {_make_result_error(key, result)}"
+            )
 
 
 async def delete_states(
@@ -85,7 +89,7 @@ async def delete_states(
     parts = {key: delete_api.PartitionData(key.partition) for key in keys}
     for key, result in (await send_group_request(client, DELETE, parts)).items():
         if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            failures[key] = _result_error(key, result)
+            failures[key] = _make_result_error(key, result)
 
 
 async def replace_states(
@@ -98,11 +102,13 @@ async def replace_states(
     """Replace the state of share-partitions at a coordinator.
 
     Delete is sent first: Initialize alone keeps the highest leader epoch of the older state, and a Read with
-    that epoch or a lower one could not set it.
+    that epoch or a lower one could not set the leader epoch.
     """
     await delete_states(client, list(wanted), failures)
     wanted = {key: state for key, state in wanted.items() if key not in failures}
-    begun = {key: _initialize_start_offset(state, stores_complete_count) for key, state in wanted.items()}
+    begun = {
+        key: _find_start_offset_for_initialize(state, stores_complete_count) for key, state in wanted.items()
+    }
     parts: dict[SharePartitionKey, Any] = {
         key: initialize_api.PartitionData(key.partition, wanted[key].state_epoch, start_offset)
         for key, start_offset in begun.items()
@@ -129,11 +135,11 @@ async def replace_states(
     await _send_collecting_failures(client, WRITE, parts, failures)
 
 
-def _initialize_start_offset(state: ComparableState, stores_complete_count: bool) -> int:
+def _find_start_offset_for_initialize(state: ComparableState, stores_complete_count: bool) -> int:
     """Return the start offset for Initialize: the state's, or -1 if its complete count is unknown.
 
     Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
-    is unknown and the target stores complete counts, the offset is therefore sent with the Write.
+    is unknown and the target stores complete counts, the start offset is therefore sent with Write instead.
     """
     if stores_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
         return NO_START_OFFSET
@@ -144,7 +150,7 @@ def _is_interrupted_replacement(
     there: ComparableState, wanted: ComparableState, stores_complete_count: bool
 ) -> bool:
     """Return whether a state is the intermediate one that an interrupted `replace_states` leaves."""
-    first_offset = _initialize_start_offset(wanted, stores_complete_count)
+    first_offset = _find_start_offset_for_initialize(wanted, stores_complete_count)
     counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not stores_complete_count else 0
     return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
         wanted.state_epoch,
@@ -158,7 +164,7 @@ async def _send_collecting_failures(
 ) -> None:
     for key, result in (await send_group_request(client, rpc, parts)).items():
         if result.error_code:
-            failures[key] = _result_error(key, result)
+            failures[key] = _make_result_error(key, result)
 
 
 async def send_group_request(
@@ -172,7 +178,7 @@ async def send_group_request(
     return results_by_key(group_id, response)
 
 
-def _result_error(key: SharePartitionKey, result: Any) -> str:
+def _make_result_error(key: SharePartitionKey, result: Any) -> str:
     return f"{key}: {format_result_error(result)}"
 
 

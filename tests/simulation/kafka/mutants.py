@@ -276,7 +276,7 @@ def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
 
 def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
     """Keep the state of empty groups for ever."""
-    patch.setattr(StateRemover, "_remove_through_kafka", _return_no_removals)
+    patch.setattr(StateRemover, "_remove_state_through_kafka", _return_no_removals)
 
 
 async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:

@@ -54,7 +54,7 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
 async def test_concurrent_lookups_share_one_request() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     cache = ClusterInfoCache(topics)
-    answers = await asyncio.gather(*(cache.lookup([(TOPIC_ID, 0)]) for _ in range(20)))
+    answers = await asyncio.gather(*(cache.look_up_partitions([(TOPIC_ID, 0)]) for _ in range(20)))
     assert {(*answer.names.items(), *answer.end_offsets.items()) for answer in answers} == {
         (*NAMES.items(), *ENDS.items())
     }
@@ -65,10 +65,10 @@ async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.may_answer.clear()
     cache = ClusterInfoCache(topics)
-    assert await cache.lookup([(TOPIC_ID, 0)]) == ({}, {})
+    assert await cache.look_up_partitions([(TOPIC_ID, 0)]) == ({}, {})
     topics.may_answer.set()
     while True:
-        known = await cache.lookup([(TOPIC_ID, 0)])
+        known = await cache.look_up_partitions([(TOPIC_ID, 0)])
         if known.end_offsets:
             break
     assert known == (NAMES, ENDS)

@@ -52,7 +52,7 @@ async def prepare_migration(records: list[StateRecord]) -> AsyncIterator[Coordin
 async def test_coordinator_returns_the_state_of_the_source() -> None:
     async with prepare_migration(make_sample_records()) as migration:
         report = await migration.migrate()
-        assert report.is_good
+        assert report.is_successful
         assert report.plan.count_actions()[MigrationAction.COPY] == 19
         states = report.folded.states
         assert len(states) == 19
@@ -97,7 +97,7 @@ async def test_states_with_boundary_values_are_migrated() -> None:
     ]
     async with prepare_migration(edges) as migration:
         report = await migration.migrate()
-        assert (report.is_good, report.notes) == (True, [])
+        assert (report.is_successful, report.notes) == (True, [])
         assert (await migration.client.summary(make_key(0)))[2:] == (-1, -1)
         assert (await migration.client.read(make_key(0), 0)).state_epoch == 0
         assert (await migration.client.summary(make_key(1))).delivery_complete_count == -1
@@ -126,7 +126,7 @@ async def test_different_state_is_replaced_on_request_including_leader_epochs() 
         with pytest.raises(MigrationRefused, match="--replace"):
             await migration.migrate()
         report = await migration.migrate(MigrationOptions(execute=True, replace=True))
-        assert report.is_good
+        assert report.is_successful
         assert await migration.client.summary(make_key(4)) == (3, 4, 400, 5)
         assert (await migration.client.read(make_key(4), 4)).batches == [
             StateBatch(400, 404, 2, 1),
@@ -161,7 +161,7 @@ async def test_interrupted_migration_is_continued() -> None:
         await migration.client.read(make_key(5), 4)
         await migration.client.initialize(make_key(30), 3, -1)
         report = await migration.migrate()
-        assert (report.plan.count_actions()[MigrationAction.COPY], report.is_good) == (20, True)
+        assert (report.plan.count_actions()[MigrationAction.COPY], report.is_successful) == (20, True)
         assert (await migration.migrate()).plan.is_done
 
 

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 async def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
     logs = MigrationLogs(make_sample_records())
     report = await logs.migrate()
-    assert (report.is_good, report.executed) == (True, True)
+    assert (report.is_successful, report.executed) == (True, True)
     assert report.plan.count_actions()[MigrationAction.COPY] == 19
     held = await logs.read_comparable_states(TARGET)
     assert held == await logs.read_comparable_states(SOURCE)
@@ -88,12 +88,12 @@ async def test_fenced_records_are_not_copied() -> None:
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
     logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
-    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_successful
     report = await logs.migrate(source=JournalReader(folder))
-    assert report.is_good
+    assert report.is_successful
     assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
     other = tmp_path / "other"
-    assert (await logs.migrate(source=JournalReader(folder), target=make_journal_target(other))).is_good
+    assert (await logs.migrate(source=JournalReader(folder), target=make_journal_target(other))).is_successful
 
 
 async def test_large_state_is_written_in_many_appends() -> None:
@@ -102,7 +102,7 @@ async def test_large_state_is_written_in_many_appends() -> None:
     report = await migrate_states(
         logs.reader(), logs.target(), EXECUTE, lambda *progress: shown.append(progress)
     )
-    assert report.is_good
+    assert report.is_successful
     written = [done for what, done, total in shown if what == "writing" and total == 2_999]
     assert written == sorted(written)
     assert len(written) >= TARGET_PARTITIONS
@@ -127,7 +127,7 @@ async def test_present_state_is_not_written_again() -> None:
     await logs.migrate()
     produced = logs.count_produce_requests()
     report = await logs.migrate()
-    assert report.is_good
+    assert report.is_successful
     assert report.plan.count_actions()[MigrationAction.ALREADY_PRESENT] == 19
     assert logs.count_produce_requests() == produced
 
@@ -174,7 +174,7 @@ async def test_interrupted_migration_continues_where_it_stopped() -> None:
     there = len(await logs.read_comparable_states(TARGET))
     assert 0 < there < 19
     report = await logs.migrate()
-    assert report.is_good
+    assert report.is_successful
     counts = report.plan.count_actions()
     assert (counts[MigrationAction.ALREADY_PRESENT], counts[MigrationAction.COPY]) == (there, 19 - there)
     assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
@@ -183,7 +183,7 @@ async def test_interrupted_migration_continues_where_it_stopped() -> None:
 async def test_verification_reports_a_state_that_differs_from_the_source() -> None:
     logs = MigrationLogs(make_sample_records())
     report = await logs.migrate(target=make_failing_target(logs, tampered=make_key(5)))
-    assert not report.is_good
+    assert not report.is_successful
     assert [different.key for different in report.different] == [make_key(5)]
     assert report.different[0].what == "start offset 499, not 500"
 
@@ -196,7 +196,7 @@ async def test_other_record_types_are_counted_and_misplaced_records_are_named() 
     for partition in partitions:
         partition.append(encode_batch(0, 1, [stray]))
     report = await logs.migrate()
-    assert report.is_good
+    assert report.is_successful
     assert report.notes[0] == "1 records of unknown types in the source are not copied"
     assert report.notes[1].startswith("not copied, because they are in a wrong state partition: 4 ")
 

@@ -55,7 +55,7 @@ async def test_different_target_state_is_refused_unless_replace_is_given() -> No
             await logs.migrate(options)
     assert logs.count_produce_requests() == 0
     report = await logs.migrate(MigrationOptions(execute=True, replace=True))
-    assert report.is_good
+    assert report.is_successful
     counts = report.plan.count_actions()
     assert (
         counts[MigrationAction.REPLACE],
@@ -76,7 +76,7 @@ async def test_owned_target_is_refused_until_it_is_released() -> None:
         await logs.migrate()
     for partition in range(TARGET_PARTITIONS):
         await owner.release(partition)
-    assert (await logs.migrate()).is_good
+    assert (await logs.migrate()).is_successful
 
 
 async def test_owner_that_died_is_fenced_by_take_over() -> None:
@@ -87,7 +87,7 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
     await read_all(zombie, range(TARGET_PARTITIONS))
     await append_durably(zombie, 1, [(b"\x7f\x00", None)])
     report = await logs.migrate(MigrationOptions(execute=True, take_over=True))
-    assert report.is_good
+    assert report.is_successful
     _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
     assert isinstance(error, LogFenced)
     assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
@@ -96,7 +96,7 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
-    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_successful
     logs.append_records(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     coordinator = make_journal(folder)
     await coordinator.open()
@@ -111,13 +111,13 @@ async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(
     assert len(messages) == 1
     assert logs.count_produce_requests() == 0
     await coordinator.close()
-    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_successful
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
-    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_successful
     logs.append_records(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     for _ in range(2):
         before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
@@ -129,7 +129,7 @@ async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
         # A copy of a journal has no lock file.
         (folder / "lock").unlink(missing_ok=True)
     assert not (tmp_path / "new").exists()
-    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_successful
 
 
 class SourceChangingTarget(LogTarget):
@@ -190,7 +190,7 @@ async def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
     logs = MigrationLogs(make_sample_records())
     again = next_snapshot((await logs.read_folded_log(SOURCE)).states[make_key(6)], now_ms=9)
     target = SourceChangingTarget(logs, [StateRecord(make_key(6), again)], 1)
-    assert (await logs.migrate(target=target)).is_good
+    assert (await logs.migrate(target=target)).is_successful
 
 
 async def test_unreadable_state_is_refused() -> None:

@@ -78,7 +78,7 @@ async def test_assignment_without_shards_does_not_complete_a_later_drain() -> No
     member = make_member()
     member.adopt_assignment(1, encode_message(REFUSED))
     await lead_generation(member, 2)
-    draining = asyncio.create_task(member.request_handover())
+    draining = asyncio.create_task(member.hand_over_all())
     await asyncio.sleep(1)
     assert not draining.done(), "the shards are still held"
     member.encode_metadata()
