@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 BATCHES = pack_batches(
     (100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 4)
 )
-# What the page shows for an unknown value.
+# The text that the page shows for an unknown value.
 DASH = "\u2013"
 # Each problem has a group with its name.
 PROBLEMS = [problem for problem in Problem if problem is not Problem.NONE]

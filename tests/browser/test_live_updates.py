@@ -1,4 +1,4 @@
-"""Test that the page shows changes of a running coordinator, and that a coordinator does not answer."""
+"""Test that the page shows changes of a coordinator, and reports a coordinator that does not answer."""
 
 import asyncio
 import os
@@ -93,7 +93,10 @@ class WritableCoordinator:
 
 @pytest.fixture
 def coordinator(page: Page, tmp_path: Path) -> Iterator[WritableCoordinator]:
-    """A running coordinator. The page may report that it has ended."""
+    """A running coordinator.
+
+    After the end of the test, errors of the page about the killed coordinator are ignored.
+    """
     running = WritableCoordinator(tmp_path)
     running.start()
     try:

@@ -84,7 +84,7 @@ class PrometheusServer:
 
 
 def metric_names(expression: str) -> set[str]:
-    """Return the names of all metrics in a PromQL expression. Raises ValueError for an invalid one."""
+    """Return the names of all metrics in a PromQL expression. Raises ValueError for an invalid expression."""
     names: set[str] = set()
 
     def visit_node(node: Any) -> bool:

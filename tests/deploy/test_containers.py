@@ -165,7 +165,8 @@ def test_container_is_healthy_without_privileges(
     assert set(status["Uid"].split()) == {"10001"}
     assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
     assert status["NoNewPrivs"].strip() == "1"
-    # The page of the alerts is in the image, and the process that reads a log can start.
+    # The image contains the runbook page, and the process that reads a log for the delivery history can
+    # start.
     assert container.get("/runbook")[0] == 200
     code, body = container.get(f"/api/v1/delivery-history?group=none&topic={'A' * 22}&partition=0")
     assert (code, b"has no records" in body) == (404, True), body

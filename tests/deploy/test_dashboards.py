@@ -204,7 +204,7 @@ def prometheus(
             seconds=_SCRAPED_S,
             what="three processes are scraped",
         )
-        # These metrics appear only after the first run.
+        # These metrics appear only after the first run of the audit or the archive.
         first_results = (
             "share_coordinator_audit_verdict == 0",
             'share_coordinator_archive_runs_total{result="whole"} > 0',

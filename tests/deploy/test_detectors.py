@@ -1,7 +1,8 @@
 """Each problem of a share group has an alert and a dashboard panel.
 
-tests/browser/test_accessibility.py checks its mark on the page, and tests/unit/signals/test_monitor.py its
-events. tests/deploy/test_share_group_alerts.py raises each alert in a real Prometheus.
+tests/browser/test_accessibility.py checks the mark of each problem on the page, and
+tests/unit/signals/test_monitor.py the events of problems. tests/deploy/test_share_group_alerts.py raises each
+alert in a real Prometheus.
 """
 
 import pytest

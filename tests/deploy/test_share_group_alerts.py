@@ -67,7 +67,7 @@ def wait_for_alert(
     group: str,
     meanwhile: Callable[[MonitoredSystem], object] = lambda system: None,
 ) -> None:
-    """Wait until each system has raised the alert."""
+    """Wait until Prometheus reports the alert as firing for the group of each system."""
     waiting = list(systems)
 
     def is_firing() -> bool:

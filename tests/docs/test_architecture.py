@@ -1,4 +1,4 @@
-"""The paths in docs/architecture.md name functions that exist, in the files where they are."""
+"""The code paths in docs/architecture.md name functions that exist in the named files."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ FUNCTIONS_OF_A_WRITE_MAX = 25
 
 
 def listed_functions(path: str) -> list[tuple[str, str]]:
-    """Return (file, function) for each function on a path, in order."""
+    """Return (file, function) for each function on a code path, in order."""
     section = PAGE.split(f"## The path of {path}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\|[^|]*\| `([^`]+)` \| (.+) \|$", section, re.M)
     return [(file, name) for file, names in rows for name in re.findall(r"`(\w+)`", names)]

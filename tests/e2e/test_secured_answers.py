@@ -82,7 +82,10 @@ CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
 
 
 def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[WireExchange, WireExchange]:
-    """Return the exchanges with the coordinator and with Kafka. If only one closed, retry with more time."""
+    """Return the exchanges with the coordinator and with Kafka.
+
+    If only one of the two servers closed the connection, retry with more time.
+    """
     heard = exchange_frames(sides.ours, frames), exchange_frames(sides.kafka, frames)
     if heard[0].closed != heard[1].closed:
         patience_s = CLOSES_AT_LAST_WITHIN_S

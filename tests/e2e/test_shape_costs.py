@@ -1,4 +1,4 @@
-"""Compare the CPU cost of write requests of equal size but different shape, as with `--check-shapes`."""
+"""Compare the CPU cost of write requests of equal size but different shape, as the benchmark does."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """Run libFuzzer on a target: `python -m tests.fuzz.fuzzer TARGET intact|planted SECONDS FINDINGS FOLDER...`.
 
-libFuzzer writes inputs that reach new code to the first folder. The corpus in the repository is read only.
+libFuzzer writes inputs that reach new code to the first folder. The corpus in the repository is only read,
+not changed.
 """
 
 import ctypes

@@ -38,7 +38,7 @@ class NotInModel(AssertionError):
 
 
 class EarlierOwners(NamedTuple):
-    """What a later claimant reads in a log: the previous owner epoch and the longest earlier lease."""
+    """The values that a later claimant reads: the previous owner epoch and the longest earlier lease."""
 
     previous_epoch: int | None
     lease_ms: int
@@ -64,7 +64,7 @@ class LeaseTrace:
     # Events of the log.
 
     def committed(self, now_s: float, kind: str, owner_epoch: int, log_offset: int) -> None:
-        """Record that a batch is committed."""
+        """Record that the brokers have committed a batch."""
         self._advance(now_s)
         value = len(self._log_offsets) if kind == WRITE else 0
         self._log_offsets.append(log_offset)
@@ -132,7 +132,7 @@ class LeaseTrace:
         """Check that a coordinator may acknowledge an append of one or several batches.
 
         `sent_s` has the times at which it sent the first and the last batch. `wait` is the remaining wait for
-        earlier leases when it sent the first one, in ticks.
+        earlier leases when it sent the first batch, in ticks.
         """
         self._advance(now_s)
         first, end = self._index(log_offset), self._count_below(next_offset)

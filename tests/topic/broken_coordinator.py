@@ -1,7 +1,7 @@
 """Run the coordinator with a defect: `python -m tests.topic.broken_coordinator DEFECT serve ...`.
 
-The defects are those of the simulator, and a wrong clock of leases. They prove that the check of histories
-notices a broken coordinator.
+The defects are those of the simulator, and a wrong clock of leases. The defects prove that the check of
+client histories notices a broken coordinator.
 """
 
 import sys
@@ -33,7 +33,7 @@ DEFECTS = {
 
 
 def make_broken_build(defect: str) -> ProgramBuild:
-    """Return the program with a defect."""
+    """Return a build of the coordinator with a defect."""
     assert defect in DEFECTS
     command = (sys.executable, "-m", "tests.topic.broken_coordinator", defect)
     # The defects change Python code, so the compiled modules are not used.

@@ -93,7 +93,7 @@ class KafkaCluster:
             await log.release(0)
 
     def make_random_states(self, seed: int) -> list[StateRecord]:
-        """Return random states of all kinds."""
+        """Return a random snapshot for each share-partition of GROUPS."""
         chance = random.Random(seed)
         return [
             StateRecord(SharePartitionKey(group, self.topic_id, partition), make_snapshot(chance))

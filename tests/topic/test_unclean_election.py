@@ -95,7 +95,7 @@ async def test_owner_detects_the_loss_of_its_claim_if_another_process_wrote_as_m
             await asyncio.to_thread(nodes[leader].kill)
             await asyncio.to_thread(nodes[follower].start)
             await wait_for_leader(brokers, follower)
-            # The claim of the second owner is lost, so the first one is the owner again.
+            # The claim of the second owner is lost, so the first owner is the owner again.
             base_offset, error = await append(first, 0, [(b"k", b"%d" % number) for number in range(lost)])
             assert (base_offset, error) == (second.end_offset(0) - lost, None)
             _, error = await append(second, 0, [(b"k", b"invalid")])

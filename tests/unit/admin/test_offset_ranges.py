@@ -19,7 +19,7 @@ from tests.unit.admin.test_listing import run_and_count_yields
 from tests.unit.admin.test_state_routes import expected_offset_range, make_snapshot
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
-# Every other offset from 100, with delivery states 0 and 2 in turn.
+# A state batch for every second offset from 100, with delivery states 0 and 2 in turn.
 MANY = pack_batches(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100, 2)))
 # The largest number of function calls in one step of the event loop.
 CALLS_MAX = 5_000

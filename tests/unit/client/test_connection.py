@@ -289,7 +289,7 @@ async def test_lost_connection_is_not_reused() -> None:
         assert fake.connections == 2
 
 
-# Requests that the client does not send.
+# Invalid requests that the client refuses to send.
 
 
 async def test_invalid_arguments_are_refused_before_sending() -> None:

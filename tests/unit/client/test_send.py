@@ -27,7 +27,7 @@ pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_cloc
 
 
 def make_delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
-    """Return a request for these partitions of one topic and for the first of them of another topic."""
+    """Return a request for these partitions of TOPIC_ID, and for `partitions[0]` of OTHER_TOPIC_ID."""
     return delete_api.DeleteShareGroupStateRequest(
         "group",
         [

@@ -96,7 +96,7 @@ class GroupModel:
     # Observations.
 
     def restart(self, *, keeps_file: bool) -> None:
-        """Restart the observer, with the observation that is stored in its file or without."""
+        """Restart the observer, with or without the observation that is stored in its file."""
         if not keeps_file:
             self.watch = None
         elif self.watch is not None:

@@ -32,7 +32,7 @@ class ExpectedRecords:
         # Per prune: the end offset at that time, and the new start offset.
         self.prunes: list[tuple[int, int]] = []
         self.values: list[bytes] = []
-        # Appends that may follow the values: in flight at a crash, or of unknown outcome.
+        # Appends that the log may contain after `values`: in flight at a crash, or of unknown outcome.
         self.maybe: list[list[bytes]] = []
 
     @property

@@ -22,7 +22,7 @@ SECOND_HEADER = layout.SegmentHeader(
 
 
 def make_segment(header: layout.SegmentHeader, *entries: bytes) -> bytes:
-    """Return a file of the least size with one frame for each entry; an empty one is in the reserve."""
+    """Return a segment of the least size with one frame for each entry; empty entries use the reserve."""
     data = layout.encode_header(header).ljust(FIRST_POSITION, b"\0")
     file_bytes = 0
     for commit, entry in enumerate(entries, header.first_commit):

@@ -284,7 +284,7 @@ async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
     log = await kafka_logs.open_owned_log(*range(STATE_PARTITIONS))
     for partition in range(STATE_PARTITIONS):
         kafka_logs.kafka.set_leader(partition, 1)
-    # The first append finds the leaders; the first append to each leader also reads.
+    # The first append finds the leaders; the first append to each leader also sends read requests.
     for _ in range(2):
         await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
     kafka_logs.kafka.requests.clear()

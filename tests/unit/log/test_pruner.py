@@ -15,7 +15,10 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 class FakeBrokers:
-    """The part of `Brokers` that the pruner uses. DeleteRecords returns the planned codes, then NONE."""
+    """A fake of the part of `Brokers` that the pruner uses.
+
+    DeleteRecords returns the planned codes, then NONE.
+    """
 
     def __init__(self) -> None:
         # Partition 3 has no leader.

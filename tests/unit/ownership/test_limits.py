@@ -1,4 +1,4 @@
-"""Relations between the times of a group member."""
+"""The lease of a group member ends before its session timeout and its rebalance timeout."""
 
 import pytest
 

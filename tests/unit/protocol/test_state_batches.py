@@ -1,4 +1,4 @@
-"""Packed state batches. The decoder drops tagged fields, which Kafka does not define."""
+"""Packed state batches. The decoder drops tagged fields of state batches, because Kafka defines none."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_tagged_batch_is_decoded_as_without_tags(count: int, section: bytes) -> 
 
 @pytest.mark.parametrize(("count", "elements"), [(126, 2), (127, 2 + 127 // 16), (3200, 2 + 200)])
 def test_batches_without_tags_cost_a_sixteenth_of_an_element(count: int, elements: int) -> None:
-    """The topic and the partition cost one element each. Arrays of up to 126 batches cost nothing."""
+    """The topic and the partition count as one element each. Arrays of up to 126 batches add no element."""
     plain = pack([StateBatch(1, 1, 1, 1)] * count)
     encoded = write_api.encode_request(encode_write_request(plain), 0)
     write_api.decode_request(encoded, 0, 0, elements)

@@ -128,7 +128,7 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
 
 
 async def test_operations_of_a_run_are_limited() -> None:
-    """An operation without compiled code costs 16 of them; other shards wait for the next run."""
+    """An operation that runs without compiled code counts as 16; other shards wait for the next run."""
 
     class RunRecordingLog(BlockingLog):
         def health(self) -> str | None:

@@ -29,7 +29,7 @@ def make_replica(number: int, port: int = 9095, connections: int = 4) -> Replica
 
 
 def find_all_shards(directory: CoordinatorDirectory) -> dict[int, Coordinator]:
-    """Return the answer for each shard; assert that all its share-partitions get the same answer."""
+    """Return the result for each shard; assert that all its share-partitions have the same result."""
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key) for key in KEYS])
     answers: dict[int, Coordinator] = {}
     for key, answer in zip(KEYS, directory.find(request, 6).coordinators, strict=True):
@@ -132,7 +132,7 @@ LONG_KEYS = ["x" * 16_384] * 5
         (KEYS[:127], [127]),
         (KEYS, [200]),
         ([*KEYS, "no key", *KEYS[:2]], [200, 3]),
-        # A step has more than 32 Ki characters at most once.
+        # A step ends when its keys exceed 32 Ki characters.
         (LONG_KEYS, [3, 2]),
     ],
 )

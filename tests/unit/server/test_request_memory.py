@@ -146,7 +146,10 @@ async def test_bytes_like_a_frame_continue_an_incomplete_frame() -> None:
 
 @pytest.mark.parametrize("in_flight_max", [1, 2])
 async def test_requests_in_flight_are_limited(in_flight_max: int) -> None:
-    """Each frame arrives on its own. Responses are written in request order, and release the memory."""
+    """The bytes of each frame arrive in a separate read.
+
+    Responses are written in request order, and release the memory.
+    """
     clients = SharedMemoryConnections(bytes_max=50_000)
     client, transport = clients.open_connection(LIMITS._replace(requests_in_flight_max=in_flight_max))
     for number in range(3):
@@ -228,6 +231,6 @@ async def test_all_bytes_of_the_size_of_a_frame_are_used(shift: int) -> None:
     clients = SharedMemoryConnections(bytes_max=1 << 30)
     client, _ = clients.open_connection(LIMITS._replace(frame_bytes_max=1 << 30))
     client.data_received(frame(1, size) + frame(2, size - 8))
-    # A large frame takes a whole turn of the event loop.
+    # A large frame takes a whole iteration of the event loop.
     await asyncio.sleep(0)
     assert [len(each) for each in clients.handler.frames] == [size, size - 8]

@@ -1,4 +1,4 @@
-"""The texts of the delivery history: each kind of record, and the effect on a single record of the topic."""
+"""Texts of the delivery history: effects of state records, also on a single record of the user topic."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Regression tests for defects of Kafka's share coordinator.
 
-Names contain the number of Kafka's ticket or pull request. A hazard is a defect that has neither.
+Test names contain the number of Kafka's ticket or pull request. A hazard is a defect that has neither.
 `ELSEWHERE` lists the tests of defects in the runtime, the log and the client.
 """
 

@@ -1,4 +1,4 @@
-"""Records that a coordinator reports as lost: jumps of start offsets, explained by its log."""
+"""User records that a coordinator reports as lost because the start offset skipped them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping

@@ -19,7 +19,7 @@ from tests.unit.log.kafka_logs import run_simulated
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 NOW_MS = 1_000_000_000
-# The state partition of KEY, of two.
+# The number of the state partition of KEY, if there are two state partitions.
 NUMBER = state_partition(KEY, 2)
 
 
@@ -30,7 +30,7 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
 
 
 class FakeView:
-    """The part of `StateView` that the monitor uses."""
+    """A fake of the part of `StateView` that the monitor uses."""
 
     state_partitions = 2
 
@@ -213,7 +213,7 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
 
 @pytest.mark.parametrize("is_observer", [True, False])
 async def test_rates_are_records_per_second_between_two_calls(is_observer: bool) -> None:
-    """An observer counts the records that it follows, a coordinator those that it appends."""
+    """An observer counts from the updates that it reads, a coordinator from the updates that it appends."""
     sample = None if is_observer else AppendSampler()
     monitor_setup = MonitorSetup(sample)
     assert (await monitor_setup.compute_signals()).acknowledged_rate == -1.0
