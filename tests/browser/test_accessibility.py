@@ -115,7 +115,7 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(
     assert page.rows()[1][:4] == ["stuck", "stuck", DASH, str(stuck.in_flight)]
 
 
-def test_delivery_history_of_a_record_is_reached_from_its_window(
+def test_delivery_history_of_a_record_is_linked_from_the_offset_window(
     page: Page, admin_server: AdminServer
 ) -> None:
     page.open_url(

@@ -108,7 +108,7 @@ def test_link_selects_offset(page: Page, admin_server: AdminServer) -> None:
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
 
-def test_window_with_many_runs_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
+def test_window_with_many_offset_ranges_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
     page.open_url(admin_server.page_url(group="split", topic=TOPIC, partition=0, at=23_100))
     page.wait_for_text("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"

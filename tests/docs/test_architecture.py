@@ -32,7 +32,7 @@ def test_functions_of_a_documented_path_exist(path: str) -> None:
     assert [(file, name) for file, name in functions if not is_defined(file, name)] == []
 
 
-def test_path_of_a_write_does_not_grow() -> None:
+def test_code_path_of_a_write_has_no_more_functions_than_the_limit() -> None:
     assert len(listed_functions("a write")) <= FUNCTIONS_OF_A_WRITE_MAX
 
 

@@ -100,6 +100,6 @@ async def test_offset_ranges_near_an_offset_are_added_on_request() -> None:
     assert "near" not in plain
 
 
-async def test_at_most_256_offset_ranges_are_near() -> None:
+async def test_at_most_256_offset_ranges_near_an_offset_are_returned() -> None:
     detail = await get_json(f"{ONE}&from_offset=10240", [make_snapshot(batches=MANY)])
     assert [item["first_offset"] for item in detail["near"]] == list(range(10_240, 10_752, 2))

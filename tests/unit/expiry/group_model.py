@@ -140,11 +140,11 @@ class GroupModel:
         ends = [
             self.minute if end is None else end
             for subscribed, start, end in self.subscriptions
-            if subscribed == topic and not (end is not None and self._may_be_missed(start, end))
+            if subscribed == topic and not (end is not None and self._may_miss_subscription(start, end))
         ]
         return self.minute - max(ends, default=0)
 
-    def _may_be_missed(self, start: int, end: int) -> bool:
+    def _may_miss_subscription(self, start: int, end: int) -> bool:
         """Return whether the observer may miss a subscription because it lies between two observations.
 
         If the group was empty at both observations, its group epoch reveals the subscription: return False.

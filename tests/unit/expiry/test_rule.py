@@ -101,7 +101,7 @@ def test_subscribed_topic_is_not_listed_as_abandoned(events: list[Step | None]) 
         assert not listed & model.subscribed_topics
 
 
-def test_group_that_was_created_again_with_the_same_epoch_does_not_expire_early() -> None:
+def test_group_created_again_with_the_same_group_epoch_does_not_expire_early() -> None:
     model = GroupModel(RULES)
     model.join_and_leave(frozenset({"a"}), 0)
     model.observe()

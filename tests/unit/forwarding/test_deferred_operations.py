@@ -164,7 +164,7 @@ async def test_restarting_owner_is_retried() -> None:
         assert (code, seconds < 5.5) == (NONE, True)
 
 
-async def test_proxy_without_its_coordinator_is_retried() -> None:
+async def test_request_through_a_proxy_without_a_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
     async with run_forwarding_group() as group:
         asked, relay = await initialize_remote_partition(group), group.nodes[1].relay

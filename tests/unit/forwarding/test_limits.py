@@ -280,7 +280,7 @@ async def test_response_without_results_is_an_unknown_server_error() -> None:
         )
 
 
-async def test_frozen_assignment_still_routes_requests() -> None:
+async def test_requests_are_routed_by_the_frozen_assignment() -> None:
     async with run_forwarding_group() as group:
         asked = await initialize_remote_partition(group)
         asked.forwarder.freeze_assignment()

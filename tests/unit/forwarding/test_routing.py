@@ -66,7 +66,7 @@ async def test_request_for_own_shards_is_not_forwarded() -> None:
         assert [one.relay.seen for one in group.nodes] == [[], [], []]
 
 
-async def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
+async def test_duplicates_of_a_share_partition_are_forwarded_in_one_request() -> None:
     async with run_forwarding_group() as group:
         asked, theirs = group.nodes[0], partition_of_shard(1)
         await asked.send_request(INITIALIZE, make_initialize(partition=theirs))

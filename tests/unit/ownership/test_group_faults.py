@@ -74,7 +74,7 @@ async def test_removed_member_that_joins_again_keeps_its_shards(
     assert one.listener.elections == []
 
 
-async def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
+async def test_plan_for_a_lost_generation_is_not_used_for_the_next_generation(
     group: GroupInMemory,
     fleet: ReplicaGroup,
 ) -> None:

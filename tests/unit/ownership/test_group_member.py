@@ -157,7 +157,7 @@ async def test_earliest_request_for_a_rebalance_applies(pauses_s: Sequence[float
     ],
 )
 @pytest.mark.parametrize("change", ["none", "joined again", "joins"])
-async def test_response_to_a_heartbeat(
+async def test_member_reacts_to_the_error_code_of_a_heartbeat(
     code: ErrorCode, is_renewed: bool, rejoins: bool, is_abandoned: bool, node: int, change: str
 ) -> None:
     """While a join is in progress, only the loss of the member id causes another join."""

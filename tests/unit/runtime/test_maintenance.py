@@ -56,7 +56,7 @@ async def test_compaction_does_not_prune_a_healthy_small_log() -> None:
         assert driver.log.start_offset(0) > 0
 
 
-async def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
+async def test_compaction_rewrites_each_state_once_and_then_waits_for_its_next_run() -> None:
     async with run_driver() as driver:
         driver.log.blocking = False
         await driver.send_request(WRITE, make_write(), make_write(partition=1))

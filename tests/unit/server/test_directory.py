@@ -52,7 +52,7 @@ def test_owner_of_each_shard_is_returned() -> None:
         assert FIRST <= answer.node_id <= INT32_MAX
 
 
-def test_replicas_give_equal_answers_whatever_they_answered_before() -> None:
+def test_replicas_with_equal_assignments_give_equal_answers() -> None:
     directory, other = make_directory(), make_directory()
     directory.set_assignment(
         Assignment(1, (make_replica(1), make_replica(2), make_replica(3)), (2,) * SHARDS)
@@ -136,7 +136,7 @@ LONG_KEYS = ["x" * 16_384] * 5
         (LONG_KEYS, [3, 2]),
     ],
 )
-def test_response_in_steps_equals_the_response_at_once(
+def test_response_encoded_in_steps_equals_the_response_encoded_at_once(
     keys: list[object], sizes: list[int], version: int
 ) -> None:
     """Only versions with several keys have steps; only version 6 has keys of share groups."""

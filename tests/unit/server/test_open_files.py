@@ -72,7 +72,7 @@ def test_accepted_connections_leave_files_for_other_uses(
         (64, 8),
     ],
 )
-def test_http_connections_take_a_bounded_part_of_the_files(
+def test_http_connection_limit_is_a_part_of_the_open_file_limit(
     open_files: int, accepted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", FakeResourceLimits(open_files, open_files).getrlimit)

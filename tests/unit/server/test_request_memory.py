@@ -135,7 +135,7 @@ def frame(number: int, size: int = 100) -> bytes:
     return pack(">i", size) + bytes([number]) * size
 
 
-async def test_bytes_like_a_frame_continue_an_incomplete_frame() -> None:
+async def test_bytes_that_look_like_a_frame_continue_an_incomplete_frame() -> None:
     clients = SharedMemoryConnections(bytes_max=50_000)
     client, _ = clients.open_connection()
     client.data_received(pack(">i", 2 * 104))
@@ -221,7 +221,7 @@ async def test_last_response_of_a_draining_client_is_reported() -> None:
 
 
 @pytest.mark.parametrize("shift", [8, 16, 24])
-async def test_all_bytes_of_the_size_of_a_frame_are_used(shift: int) -> None:
+async def test_all_four_bytes_of_a_frame_size_are_decoded(shift: int) -> None:
     size = 1 << shift
     for arrived in (0, 4):
         clients = SharedMemoryConnections(bytes_max=1 << 30)

@@ -57,7 +57,7 @@ async def test_requests_larger_than_the_read_buffer_keep_their_order(tls_listene
 
 
 @pytest.mark.run_with(fixture="tls_listener")
-async def test_first_of_the_connections_accepted_at_the_same_time_is_closed(
+async def test_first_of_several_connections_accepted_at_the_same_time_is_closed(
     tls_listener: TlsListener,
 ) -> None:
     """The clock of uvloop does not advance while several connections are accepted."""

@@ -141,7 +141,9 @@ async def test_lag_without_delivery_complete_count_uses_state_batches(monitor_se
     assert signals.lag == 7
 
 
-async def test_unmoved_start_offset_with_waiting_records_is_stuck(monitor_setup: MonitorSetup) -> None:
+async def test_group_with_waiting_records_and_unmoved_start_offset_is_stuck(
+    monitor_setup: MonitorSetup,
+) -> None:
     await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
     assert monitor_setup.events == []
     await asyncio.sleep(61)
@@ -167,7 +169,7 @@ async def test_group_is_not_stuck_because_the_state_is_outdated(
     assert monitor_setup.events == []
 
 
-async def test_problem_of_a_deleted_group_is_over(monitor_setup: MonitorSetup) -> None:
+async def test_problem_ends_when_its_group_is_deleted(monitor_setup: MonitorSetup) -> None:
     monitor_setup.members = 0
     await monitor_setup.compute_signals()
     monitor_setup.view.states = {}
@@ -176,7 +178,7 @@ async def test_problem_of_a_deleted_group_is_over(monitor_setup: MonitorSetup) -
     assert events == [("no-consumers", True), ("no-consumers", False)]
 
 
-async def test_missing_consumers_are_reported_until_the_cluster_denies_it(
+async def test_missing_consumers_are_reported_until_the_cluster_reports_a_member(
     monitor_setup: MonitorSetup,
 ) -> None:
     monitor_setup.members = 0
