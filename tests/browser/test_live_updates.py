@@ -48,7 +48,7 @@ class CoordinatorWithOneSharePartition:
         view = {"group": KEY.group_id, "topic": topic_id_text(TOPIC_ID), "partition": 0}
         self.url = f"{self.origin}/?{urlencode(view)}"
 
-    def start(self) -> None:
+    def start_and_initialize(self) -> None:
         self.process.start()
 
         async def initialize() -> None:
@@ -98,7 +98,7 @@ def coordinator(page: Page, tmp_path: Path) -> Iterator[CoordinatorWithOneShareP
     After the end of the test, errors of the page about the killed coordinator are ignored.
     """
     running = CoordinatorWithOneSharePartition(tmp_path)
-    running.start()
+    running.start_and_initialize()
     try:
         yield running
     finally:
