@@ -100,7 +100,7 @@ def recorded_log(release: str) -> list[LogLine]:
 
 
 def replay_states(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
-    """Return the states after a replay of a log."""
+    """Return the state of each share-partition after a replay of recorded records."""
     shards: dict[int, Shard] = {}
     for line in log:
         shard = shards.setdefault(line.state_partition, Shard(line.state_partition, SnapshotPolicy()))

@@ -21,7 +21,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, read_yaml, recording_rules
-from tests.deploy.prometheus import PrometheusServer, metric_names
+from tests.deploy.prometheus import PrometheusServer, find_metric_names
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.processes import ConditionTimeout, wait_until
@@ -255,9 +255,9 @@ def test_every_metric_of_dashboard_and_alerts_exists(
         if line.startswith(b"# TYPE ")
     }
     known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
-    asked = {query: metric_names(query.expression) for query in dashboard_queries()}
+    asked = {query: find_metric_names(query.expression) for query in dashboard_queries()}
     for rule in alert_rules():
-        asked[DashboardQuery(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
+        asked[DashboardQuery(rule["alert"], rule["expr"])] = find_metric_names(rule["expr"])
     unknown = {query: names - known for query, names in asked.items() if names - known}
     assert unknown == {}
     assert len(asked) > 60
@@ -268,7 +268,9 @@ def test_every_metric_of_dashboard_and_alerts_exists(
 def test_every_query_of_dashboard_returns_data(
     prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
 ) -> None:
-    silent_at_first = {query for query in dashboard_queries() if not _SILENT & metric_names(query.expression)}
+    silent_at_first = {
+        query for query in dashboard_queries() if not _SILENT & find_metric_names(query.expression)
+    }
     turns = count(1)
 
     def find_silent_queries() -> set[DashboardQuery]:

@@ -56,8 +56,8 @@ class LeaseTrace:
         self._names: list[str] = []
         # The log offset of each record of the model, which is a batch.
         self._log_offsets: list[int] = []
-        # The times until which coordinators may answer reads, by name. An event of a coordinator removes its
-        # time.
+        # The times until which coordinators may answer reads, by name. An event of a coordinator removes the
+        # coordinator's time.
         self._leased_until_s: dict[str, float] = {}
         self._now_s = now_s
 

@@ -5,7 +5,8 @@ can reach only a broker that is partitioned with it, so its appends are never co
 responses may be lost, and one lost request may arrive later. Time advances in ticks for all processes.
 
 The coordinator's own `FencingFilter` decides which claim is accepted, and how long an earlier lease may last.
-Its `Ownership` decides how long the claimant waits. A claimant that was the previous owner waits less.
+The coordinator's `Ownership` decides how long the claimant waits. A claimant that was the previous owner
+waits less.
 
 The checked property is: a process that may answer a read knows every write that was acknowledged to a client.
 """
@@ -349,7 +350,7 @@ class LeaseModel:
 
 
 def end_ownership(process: Process) -> Process:
-    """Return the process after the end of its ownership, which it remembers."""
+    """Return the process after the end of its ownership, which the process remembers."""
     before = process.before
     if process.phase == CLAIMED:
         claim = process.claim_offset, 0, process.claimed

@@ -1,8 +1,8 @@
 """Run random network partitions with new seeds: `python -m tests.topic.soak --minutes 30`.
 
-First, planted defects must be noticed. Then each schedule has a new seed. The first failing seed ends the
-run with exit code 1 and the command that repeats it. The memory and the latency of the coordinators must not
-grow.
+First, the checkers must detect planted defects. Then each schedule has a new seed. The first failing seed
+ends the run with exit code 1 and the command that repeats it. The memory and the latency of the coordinators
+must not grow.
 """
 
 import argparse

@@ -315,7 +315,7 @@ async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
         for n in range(3):
             client.send(request_frame(84, 0, n, read_state_body()))
             assert (await client.read_frame())[0] == n
-        # A connection that holds few bytes is not closed.
+        # The server does not close a connection whose incomplete frame has few bytes.
         small.send(request_frame(84, 0, 5, read_state_body())[-1:])
         assert (await small.read_frame())[0] == 5
 

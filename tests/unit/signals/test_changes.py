@@ -1,4 +1,4 @@
-"""Counts of acknowledged, released, rejected and skipped user records from one log record."""
+"""Counts of acknowledged, released, rejected and skipped user records from one state record."""
 
 import pytest
 
