@@ -237,7 +237,7 @@ def send_valid_and_invalid_requests(coordinator: CoordinatorProcess, turn: int) 
             pass
 
 
-def scraped_names(prometheus: PrometheusServer) -> set[str]:
+def scraped_metric_names(prometheus: PrometheusServer) -> set[str]:
     return set(prometheus.fetch_api_data("label/__name__/values"))
 
 
@@ -254,7 +254,7 @@ def test_every_metric_of_dashboard_and_alerts_exists(
         for line in coordinator.get("/metrics")[1].splitlines()
         if line.startswith(b"# TYPE ")
     }
-    known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
+    known = scraped_metric_names(prometheus) | listed | recorded | _NOT_SCRAPED
     asked = {query: find_metric_names(query.expression) for query in dashboard_queries()}
     for rule in alert_rules():
         asked[DashboardQuery(rule["alert"], rule["expr"])] = find_metric_names(rule["expr"])

@@ -29,7 +29,7 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
     )
 
 
-class FakeView:
+class FakeStateView:
     """A fake of the part of `StateView` that the monitor uses."""
 
     state_partitions = 2
@@ -79,7 +79,7 @@ class MonitorSetup:
     """A monitor with a fake view, fake topics, and a clock that the test sets."""
 
     def __init__(self, sample: AppendSampler | None = None) -> None:
-        self.view, self.topics = FakeView(), FakeTopics()
+        self.view, self.topics = FakeStateView(), FakeTopics()
         self.members = 1
         self.now_ms = NOW_MS
         self.events: list[SignalEvent] = []
