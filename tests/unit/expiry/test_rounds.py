@@ -1,4 +1,4 @@
-"""Rounds of expiry on a cluster in memory: which coordinator acts, what expires, and how much per round."""
+"""Rounds of expiry on a Kafka in memory: which coordinator deletes, what expires, and the limit per round."""
 
 import asyncio
 

@@ -151,7 +151,8 @@ class RestartTest:
             journal.append(partition, [(b"key", value) for value in values], 1, on_append_done)
             _, error = await told
             if isinstance(error, LogOutcomeUnknown):
-                # The runtime then reads the log again. The records of unknown outcome must not appear.
+                # Read the log again, as the runtime does. The records of the append of unknown outcome must
+                # not appear.
                 found = (await read_all(journal, range(partition, partition + 1))).get(partition, [])
                 self._check_partition(partition, found, [])
             if error is not None:

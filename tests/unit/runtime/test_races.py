@@ -139,7 +139,7 @@ async def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
         may_fail.set()
         for _ in range(turns):
             await asyncio.sleep(0)
-        # Run after the end of the claim, but before its result is processed.
+        # Resign and elect the shard after the end of the claim, but before its result is processed.
         asyncio.get_running_loop().call_soon(driver.runtime.resign, 0)
         asyncio.get_running_loop().call_soon(driver.runtime.elect, 0)
         await asyncio.sleep(60)

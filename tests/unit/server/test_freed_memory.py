@@ -1,4 +1,7 @@
-"""The memory of many closed connections is returned to the system. Few closed connections cause no trim."""
+"""The memory of many closed connections is returned to the system.
+
+Few closed connections cause no trim of the heap.
+"""
 
 import asyncio
 import os
