@@ -70,14 +70,14 @@ def make_write(
 
 
 def make_limits(records_max: int) -> SnapshotLimits:
-    """Return limits for `records_max` snapshots of any size in one pass."""
+    """Return limits for `records_max` snapshots of any size in one run of a snapshot job."""
     return SnapshotLimits(records_max, bytes_max=1 << 30)
 
 
 async def replay_log(
     log: StateLog, state_partitions: int, policy: SnapshotPolicy
 ) -> dict[SharePartitionKey, ShareState]:
-    """Return the states in a log."""
+    """Return the state of each share-partition after a replay of a log."""
     shards = [Shard(partition, policy) for partition in range(state_partitions)]
     async for chunk in log.read(range(state_partitions)):
         for partition, batches in chunk:
@@ -107,7 +107,7 @@ class DrivenShard:
         return result.answer
 
     def append(self, record: Any) -> None:
-        """Append a record to the log and apply it, as the runtime does when it is durable."""
+        """Append a record to the log and apply it, as the runtime does when the record is durable."""
         self.shard.replay(record, len(self.log), self.now_ms)
         self.log.append((record, self.now_ms))
 

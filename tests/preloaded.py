@@ -9,7 +9,7 @@ import pytest
 
 
 def compile_preloaded(source: Path, folder: Path) -> Path:
-    """Compile a library. Skip the test without Linux or a C compiler."""
+    """Compile a library. Skip the test if Linux or a C compiler is missing."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("needs Linux and a C compiler")

@@ -1,4 +1,4 @@
-"""A topic directory with a fixed content. The product accepts every topic."""
+"""A topic directory with a fixed content. The coordinator uses `EveryTopicExists` instead."""
 
 from collections.abc import Mapping
 

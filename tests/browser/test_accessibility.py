@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 BATCHES = pack_batches(
     (100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 4)
 )
-# What the page shows for an unknown value.
+# The text that the page shows for an unknown value.
 DASH = "\u2013"
 # Each problem has a group with its name.
 PROBLEMS = [problem for problem in Problem if problem is not Problem.NONE]
@@ -115,7 +115,7 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(
     assert page.rows()[1][:4] == ["stuck", "stuck", DASH, str(stuck.in_flight)]
 
 
-def test_delivery_history_of_a_record_is_reached_from_its_window(
+def test_delivery_history_of_a_record_is_linked_from_the_offset_window(
     page: Page, admin_server: AdminServer
 ) -> None:
     page.open_url(

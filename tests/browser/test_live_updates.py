@@ -1,4 +1,4 @@
-"""Test that the page shows changes of a running coordinator, and that a coordinator does not answer."""
+"""Test that the page shows changes of a coordinator, and reports a coordinator that does not answer."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ SLOW = """
 """
 
 
-class WritableCoordinator:
+class CoordinatorWithOneSharePartition:
     """A coordinator process with one share-partition."""
 
     def __init__(self, directory: Path) -> None:
@@ -48,7 +48,7 @@ class WritableCoordinator:
         view = {"group": KEY.group_id, "topic": topic_id_text(TOPIC_ID), "partition": 0}
         self.url = f"{self.origin}/?{urlencode(view)}"
 
-    def start(self) -> None:
+    def start_and_initialize(self) -> None:
         self.process.start()
 
         async def initialize() -> None:
@@ -92,10 +92,13 @@ class WritableCoordinator:
 
 
 @pytest.fixture
-def coordinator(page: Page, tmp_path: Path) -> Iterator[WritableCoordinator]:
-    """A running coordinator. The page may report that it has ended."""
-    running = WritableCoordinator(tmp_path)
-    running.start()
+def coordinator(page: Page, tmp_path: Path) -> Iterator[CoordinatorWithOneSharePartition]:
+    """A running coordinator.
+
+    After the end of the test, errors of the page about the killed coordinator are ignored.
+    """
+    running = CoordinatorWithOneSharePartition(tmp_path)
+    running.start_and_initialize()
     try:
         yield running
     finally:
@@ -104,7 +107,7 @@ def coordinator(page: Page, tmp_path: Path) -> Iterator[WritableCoordinator]:
 
 
 def test_slow_response_is_shown_although_newer_changes_arrived(
-    page: Page, coordinator: WritableCoordinator
+    page: Page, coordinator: CoordinatorWithOneSharePartition
 ) -> None:
     page.open_url(coordinator.url)
     page.wait_for_text("Epochs and snapshots")
@@ -114,7 +117,7 @@ def test_slow_response_is_shown_although_newer_changes_arrived(
         page.wait_for_text("acknowledged")
 
 
-def test_changes_are_shown_without_reload(page: Page, coordinator: WritableCoordinator) -> None:
+def test_changes_are_shown_without_reload(page: Page, coordinator: CoordinatorWithOneSharePartition) -> None:
     coordinator.write(100, StateBatch(100, 104, AVAILABLE, 1), 0)
     page.open_url(coordinator.url)
     page.wait_for_text("available 5")
@@ -158,7 +161,7 @@ def test_observer_without_a_cluster_shows_the_reason(page: Page, tmp_path: Path)
 
 
 def test_suspended_coordinator_is_shown_as_not_answering(
-    page: Page, coordinator: WritableCoordinator
+    page: Page, coordinator: CoordinatorWithOneSharePartition
 ) -> None:
     page.open_url(f"{coordinator.origin}/?view=shards")
     page.wait_until("document.querySelector('#ready').innerText.includes('ready')")

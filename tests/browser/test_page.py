@@ -36,7 +36,10 @@ DASH = "\u2013"
 
 @pytest.fixture(scope="module")
 def admin_server() -> Iterator[AdminServer]:
-    """A coordinator with a few groups, one of them large. The cluster has only one of their topics."""
+    """A coordinator with a few groups, one of which has many share-partitions.
+
+    The cluster has only one of their topics.
+    """
     records = [make_snapshot(batches=RUNS), make_snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
     records += [*map(make_snapshot, NASTY), make_snapshot("split", batches=SPLIT)]
     records += [make_snapshot("large", partition=number) for number in range(MANY)]
@@ -108,7 +111,7 @@ def test_link_selects_offset(page: Page, admin_server: AdminServer) -> None:
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
 
-def test_window_with_many_runs_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
+def test_window_with_many_offset_ranges_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
     page.open_url(admin_server.page_url(group="split", topic=TOPIC, partition=0, at=23_100))
     page.wait_for_text("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
@@ -181,7 +184,7 @@ def test_ten_thousand_share_partitions_are_paged(page: Page, admin_server: Admin
     page.wait_until("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')")
     page.evaluate("history.back()")
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
-    # A link to an offset beyond the end of the list.
+    # Open a link to an offset beyond the end of the list.
     open_page(page, admin_server.page_url(group="large", offset=30_000), "none of 10,000")
     page.click("a[data-key$=previous]")
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")

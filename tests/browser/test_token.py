@@ -105,8 +105,8 @@ def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminSe
     page.wait_until(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
-# The page gets the body of the refusal of the status only when the test calls endRefusal(). Other refusals
-# arrive after the head of this one.
+# The page gets the body of the refused /healthz request only when the test calls endRefusal(). Other refusals
+# arrive after the head of this refusal.
 LATE_REFUSAL = """
     const ask = window.fetch;
     let refused;

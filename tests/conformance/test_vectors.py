@@ -95,7 +95,7 @@ def test_records_of_kafka_are_decoded_and_encoded_to_equal_bytes(release: str) -
         assert encode_record(record) == (line.key, line.value), line
 
 
-def visible_fields(state: ShareState) -> tuple[Any, ...]:
+def comparable_state_fields(state: ShareState) -> tuple[Any, ...]:
     return (
         state.state_epoch,
         state.leader_epoch,
@@ -110,10 +110,13 @@ def test_replay_of_kafkas_log_gives_the_states_of_this_coordinator() -> None:
 
     async def read_own_states() -> dict[str, tuple[Any, ...]]:
         _, runtime = await send_requests(topics, requests)
-        return {str(key): visible_fields(state) async for key, state in runtime.share_partitions()}
+        return {str(key): comparable_state_fields(state) async for key, state in runtime.share_partitions()}
 
     expected = asyncio.run(read_own_states())
-    got = {str(key): visible_fields(state) for key, state in replay_states(recorded_log("4.4.0")).items()}
+    got = {
+        str(key): comparable_state_fields(state)
+        for key, state in replay_states(recorded_log("4.4.0")).items()
+    }
     assert got == expected
     assert len(got) >= 5
 

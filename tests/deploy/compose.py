@@ -53,7 +53,10 @@ def image_tag(image: str) -> str:
 
 
 class ComposeStack:
-    """The services of docker-compose.yml in an engine. Environment variables set all values that differ."""
+    """The services of docker-compose.yml in an engine.
+
+    Environment variables set all values that differ from those in docker-compose.yml.
+    """
 
     # All services but Grafana, for which there is no stand-in image.
     SERVICES = ("splitter", "coordinator", *KAFKA_SERVICES, "prometheus")

@@ -138,7 +138,7 @@ class DockerEngine:
 @contextmanager
 def running_engine() -> Iterator[DockerEngine]:
     """Start an engine without images; remove it at the end."""
-    # Use an own directory: the path of pytest's directory is too long for a socket.
+    # Use a separate directory: the path of pytest's directory is too long for a socket.
     directory = Path(tempfile.mkdtemp(prefix="engine-"))
     engine = DockerEngine(directory)
     try:

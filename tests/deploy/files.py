@@ -19,12 +19,12 @@ DASHBOARD = GRAFANA / "dashboards" / "share-coordinator.json"
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the single document of a file."""
+    """Return the only YAML document of a file."""
     return yaml.safe_load(path.read_text("utf-8"))
 
 
 def yaml_documents(path: Path) -> list[dict[str, Any]]:
-    """Return all documents of a file."""
+    """Return all YAML documents of a file."""
     return list(yaml.safe_load_all(path.read_text("utf-8")))
 
 

@@ -1,7 +1,7 @@
 """Build stand-ins for images of a registry from Debian packages and from programs on this machine.
 
-Each stand-in has the user, the directories, the programs and the entry point of the original image. So it
-accepts the same configuration.
+Each stand-in has the user, the directories, the programs and the entry point of the original image. Therefore
+a stand-in accepts the same configuration as the original image.
 """
 
 import ast

@@ -83,8 +83,8 @@ class PrometheusServer:
             return json.load(answer)["data"]
 
 
-def metric_names(expression: str) -> set[str]:
-    """Return the names of all metrics in a PromQL expression. Raises ValueError for an invalid one."""
+def find_metric_names(expression: str) -> set[str]:
+    """Return the names of all metrics in a PromQL expression. Raises ValueError for an invalid expression."""
     names: set[str] = set()
 
     def visit_node(node: Any) -> bool:

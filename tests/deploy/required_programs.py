@@ -38,7 +38,7 @@ OTHER_SOURCES = {"helm": "go install helm.sh/helm/v3/cmd/helm@v3.22.0"}
 ROOT = "root"
 
 _left_out = pytest.StashKey[list[str]]()
-# The key under which a pytest-xdist worker reports its names to the controller process.
+# The key under which a pytest-xdist worker reports the missing programs to the controller process.
 _LEFT_OUT = "deploy_tests_left_out"
 
 
@@ -114,7 +114,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Read the names for deselected tests from one pytest-xdist worker; all workers have the same names."""
+    """Read the missing programs from one pytest-xdist worker; all workers report the same programs."""
     node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, [])
 
 

@@ -165,7 +165,8 @@ def test_container_is_healthy_without_privileges(
     assert set(status["Uid"].split()) == {"10001"}
     assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
     assert status["NoNewPrivs"].strip() == "1"
-    # The page of the alerts is in the image, and the process that reads a log can start.
+    # The image contains the runbook page, and the process that reads a log for the delivery history can
+    # start.
     assert container.get("/runbook")[0] == 200
     code, body = container.get(f"/api/v1/delivery-history?group=none&topic={'A' * 22}&partition=0")
     assert (code, b"has no records" in body) == (404, True), body
@@ -235,7 +236,7 @@ def get_json(port: int, path: str) -> Any:
         return None
 
 
-def printed_orders(stack: ComposeStack) -> set[int]:
+def read_printed_orders(stack: ComposeStack) -> set[int]:
     """Return the orders that the share consumer has printed."""
     return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
 
@@ -251,13 +252,15 @@ def wait_for_services(stack: ComposeStack, condition: Callable[[], Any], what: s
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
 def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: ComposeStack) -> None:
-    wait_for_services(stack, lambda: len(printed_orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
+    wait_for_services(stack, lambda: len(read_printed_orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
     stack.run("kill", "coordinator")
-    before = printed_orders(stack)
+    before = read_printed_orders(stack)
     stack.run("start", "coordinator")
     goal = max(before) + ENOUGH_ORDERS
     # All orders up to the goal are consumed, including those in flight at the kill.
-    wait_for_services(stack, lambda: {*range(1, goal)} <= printed_orders(stack), "all orders are consumed")
+    wait_for_services(
+        stack, lambda: {*range(1, goal)} <= read_printed_orders(stack), "all orders are consumed"
+    )
     listed = wait_for_services(
         stack,
         lambda: get_json(stack.http_port, "/api/v1/share-partitions?group=workers"),

@@ -21,7 +21,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, read_yaml, recording_rules
-from tests.deploy.prometheus import PrometheusServer, metric_names
+from tests.deploy.prometheus import PrometheusServer, find_metric_names
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.processes import ConditionTimeout, wait_until
@@ -204,7 +204,7 @@ def prometheus(
             seconds=_SCRAPED_S,
             what="three processes are scraped",
         )
-        # These metrics appear only after the first run.
+        # These metrics appear only after the first run of the audit or the archive.
         first_results = (
             "share_coordinator_audit_verdict == 0",
             'share_coordinator_archive_runs_total{result="whole"} > 0',
@@ -237,7 +237,7 @@ def send_valid_and_invalid_requests(coordinator: CoordinatorProcess, turn: int) 
             pass
 
 
-def scraped_names(prometheus: PrometheusServer) -> set[str]:
+def scraped_metric_names(prometheus: PrometheusServer) -> set[str]:
     return set(prometheus.fetch_api_data("label/__name__/values"))
 
 
@@ -254,10 +254,10 @@ def test_every_metric_of_dashboard_and_alerts_exists(
         for line in coordinator.get("/metrics")[1].splitlines()
         if line.startswith(b"# TYPE ")
     }
-    known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
-    asked = {query: metric_names(query.expression) for query in dashboard_queries()}
+    known = scraped_metric_names(prometheus) | listed | recorded | _NOT_SCRAPED
+    asked = {query: find_metric_names(query.expression) for query in dashboard_queries()}
     for rule in alert_rules():
-        asked[DashboardQuery(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
+        asked[DashboardQuery(rule["alert"], rule["expr"])] = find_metric_names(rule["expr"])
     unknown = {query: names - known for query, names in asked.items() if names - known}
     assert unknown == {}
     assert len(asked) > 60
@@ -268,7 +268,9 @@ def test_every_metric_of_dashboard_and_alerts_exists(
 def test_every_query_of_dashboard_returns_data(
     prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
 ) -> None:
-    silent_at_first = {query for query in dashboard_queries() if not _SILENT & metric_names(query.expression)}
+    silent_at_first = {
+        query for query in dashboard_queries() if not _SILENT & find_metric_names(query.expression)
+    }
     turns = count(1)
 
     def find_silent_queries() -> set[DashboardQuery]:

@@ -1,14 +1,15 @@
 """Each problem of a share group has an alert and a dashboard panel.
 
-tests/browser/test_accessibility.py checks its mark on the page, and tests/unit/signals/test_monitor.py its
-events. tests/deploy/test_share_group_alerts.py raises each alert in a real Prometheus.
+tests/browser/test_accessibility.py checks the mark of each problem on the page, and
+tests/unit/signals/test_monitor.py the events of problems. tests/deploy/test_share_group_alerts.py raises each
+alert in a real Prometheus.
 """
 
 import pytest
 
 from coordinator.observe.signals import Problem
 from tests.deploy.files import alert_rules
-from tests.deploy.prometheus import metric_names
+from tests.deploy.prometheus import find_metric_names
 from tests.deploy.test_dashboards import dashboard_queries
 
 # The metric that shows the course of each problem.
@@ -28,6 +29,6 @@ EACH_PROBLEM = pytest.mark.parametrize(
 def test_problem_has_one_alert_and_a_dashboard_panel(problem: Problem) -> None:
     alerts = [rule for rule in alert_rules() if f'problem="{problem.label}"' in rule["expr"]]
     assert len(alerts) == 1
-    shown = set().union(*(metric_names(query.expression) for query in dashboard_queries()))
+    shown = set().union(*(find_metric_names(query.expression) for query in dashboard_queries()))
     assert f"share_coordinator_share_group_{FIGURES[problem]}" in shown
     assert "share_coordinator_share_group_problem" in shown

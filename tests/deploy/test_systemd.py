@@ -16,13 +16,13 @@ SETTINGS = DEPLOY / "systemd" / "share-coordinator.properties"
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_reports_nothing_about_unit(tmp_path: Path) -> None:
     copy = tmp_path / UNIT.name
-    # The program is not installed here.
+    # The program of the unit is not installed on the test machine.
     program = shlex.split(read_unit(UNIT)["Service"]["ExecStart"])[0]
     copy.write_text(UNIT.read_text("utf-8").replace(program, "/bin/true"))
     command = ["systemd-analyze", "verify", "--man=no", str(copy)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    # Unknown names and values are only warnings.
+    # systemd-analyze reports unknown names and values only as warnings.
     assert UNIT.name not in done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""The paths in docs/architecture.md name functions that exist, in the files where they are."""
+"""The code paths in docs/architecture.md name functions that exist in the named files."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ FUNCTIONS_OF_A_WRITE_MAX = 25
 
 
 def listed_functions(path: str) -> list[tuple[str, str]]:
-    """Return (file, function) for each function on a path, in order."""
+    """Return (file, function) for each function on a code path, in order."""
     section = PAGE.split(f"## The path of {path}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\|[^|]*\| `([^`]+)` \| (.+) \|$", section, re.M)
     return [(file, name) for file, names in rows for name in re.findall(r"`(\w+)`", names)]
@@ -32,7 +32,7 @@ def test_functions_of_a_documented_path_exist(path: str) -> None:
     assert [(file, name) for file, name in functions if not is_defined(file, name)] == []
 
 
-def test_path_of_a_write_does_not_grow() -> None:
+def test_code_path_of_a_write_has_no_more_functions_than_the_limit() -> None:
     assert len(listed_functions("a write")) <= FUNCTIONS_OF_A_WRITE_MAX
 
 

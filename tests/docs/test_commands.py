@@ -37,7 +37,8 @@ ELSEWHERE = {
     r"kafka-storage\.sh random-uuid": "tests/kafka/broker.py",
     r"python -m tests\.limits": "tests/limits/test_hostile_connections.py",
     r"python -m tests\.benchmarks\.record": "tests/unit/benchmarks/test_recording.py",
-    # The command only measures peak memory. The test runs the same Spark jobs, with executors that die.
+    # The benchmark command only measures peak memory. The test runs the same Spark jobs, with executors that
+    # die.
     r"python -m tests\.benchmarks\.recovery_memory": "tests/recovery/test_spark_cluster.py",
 }
 # Pages whose commands form one script, which another test runs completely.

@@ -32,11 +32,11 @@ NOT_RUN = {
     "make test": ".ci/run",  # it would run itself
     "docker compose up --build": "tests/deploy/test_containers.py",  # its images are in registries
 }
-# The address that the reader replaces by that of the own cluster.
+# The address that a reader replaces by that of their own cluster.
 OWN_CLUSTER = "localhost:9092"
 
 # The workflow ci.yml limits the elapsed time on an idle machine to 40 s. Here, other tests run at the same
-# time, so the processor time is limited. Measured: 77 s on an idle machine, up to 85 s beside other tests.
+# time, so the processor time is limited. Measured: 77 s on an idle machine, up to 85 s while other tests run.
 READY_S = 400
 PROCESSOR_S = 120
 MEGABYTES = 150
@@ -145,7 +145,7 @@ def children_processor_s(pid: int) -> float:
 
 
 def check_installation(clone: Path) -> None:
-    """The environment has the pinned dependencies of the serve image, and below 150 MB with its caches."""
+    """Check that the environment has the pinned dependencies of the serve image, and less than 150 MB."""
     (packages,) = clone.glob(".venv/lib/python*/site-packages")
     metadata = (folder.name.removesuffix(".dist-info") for folder in packages.glob("*.dist-info"))
     installed = {canonicalize_name(name.rpartition("-")[0]) for name in metadata}
@@ -157,7 +157,7 @@ def check_installation(clone: Path) -> None:
 
 
 def check_release(clone: Path) -> None:
-    """dist/ has an sdist, a wheel with the compiled modules, an SBOM, a chart and their checksums."""
+    """Check that dist/ has an sdist, a wheel with compiled modules, an SBOM, a chart and their checksums."""
     dist = clone / "dist"
     sums = dict(reversed(line.split()) for line in (dist / "SHA256SUMS").read_text("utf-8").splitlines())
     assert sums == {
@@ -186,7 +186,7 @@ def check_release(clone: Path) -> None:
 
 
 def check_wheel(reader: ReadmeUser) -> None:
-    """The installed wheel serves, answers a share-partition leader, and observes."""
+    """Check that the installed wheel serves, answers a share-partition leader, and observes."""
     with reader.running_server(f"share-coordinator serve --data-dir {reader.environment}/data"):
         reader.run(f"share-coordinator demo --bootstrap {reader.coordinator}")
     with reader.running_server(f"share-coordinator observe --bootstrap-servers {OWN_CLUSTER}"):
@@ -194,7 +194,7 @@ def check_wheel(reader: ReadmeUser) -> None:
 
 
 def check_observer(reader: ReadmeUser) -> None:
-    """The observer shows the group of the cluster."""
+    """Check that the observer shows the share group of the cluster."""
     shown = wait_until(
         lambda: reader.get("/api/v1/share-partitions?group=readers"), seconds=60, what="the group is shown"
     )

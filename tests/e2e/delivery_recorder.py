@@ -46,7 +46,7 @@ def mixed_acknowledgements(delivery: Delivery) -> str:
 
 
 def accept_after_up_to_3_deliveries(delivery: Delivery) -> str:
-    """Accept one third of the records at the first delivery, one at the second, and one at the third."""
+    """Accept one third of the records at each of the first, second and third delivery."""
     return "ACCEPT" if delivery.delivery_count == 1 + delivery.offset % 3 else "RELEASE"
 
 

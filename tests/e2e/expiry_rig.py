@@ -140,7 +140,7 @@ class ThreadedCoordinator:
 
         return self.run(list_keys())
 
-    def expired_count(self, reason: str) -> float:
+    def count_expired_share_partitions(self, reason: str) -> float:
         """Return the number of share-partitions that expired for a reason."""
         name = "share_coordinator_expired_share_partitions_total"
         return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0

@@ -1,8 +1,9 @@
-"""Migrate three brokers that have used share groups to three coordinators (routing mode B).
+"""Migrate three brokers that have used share groups to three coordinators (mode B in docs/routing.md).
 
 The topic `__share_group_state` still exists, so the brokers send requests to its partition leaders without
 FindCoordinator. Most requests reach a coordinator that does not own the share-partition, which forwards them.
-As the control, a cluster that never had the topic uses FindCoordinator (mode A). See docs/routing.md.
+For comparison, a cluster that never had the topic uses FindCoordinator (mode A in docs/routing.md). See
+docs/routing.md.
 """
 
 import json
@@ -56,8 +57,8 @@ SMALL_COMMITS = {"max.poll.records": "20"}
 # A long session timeout: no coordinator fails in this test, and a slow coordinator must stay a member.
 SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 # After this time without a response, Kafka's group coordinator repeats an InitializeShareGroupState. On the
-# second request, Kafka's share coordinator deletes the progress since the first (docs/differences.md). The
-# interval of other tests is too short for a busy machine.
+# second request, Kafka's share coordinator deletes the progress since the first request
+# (docs/differences.md). The interval of other tests is too short for a busy machine.
 BROKER_SETTINGS = {"group.share.initialize.retry.interval.ms": "120000"}
 
 
@@ -90,7 +91,7 @@ def start_coordinators(rig: ReplicatedRig) -> None:
 def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
     """Start three brokers with their own share coordinators, and HAProxies.
 
-    The coordinators are not started.
+    The coordinators of this project are not started.
     """
     with ExitStack() as stack:
         cluster = new_cluster(brokers=3)
@@ -139,7 +140,7 @@ def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
 
 
 def migrate_to_our_topic(rig: ReplicatedRig, recorder: DeliveryRecorder) -> None:
-    """Migrate the state. Kafka's own coordinator must have kept the state of each acknowledged record."""
+    """Migrate the state. Check that the source has state of each partition with acknowledged records."""
     done = run_migrate(rig.brokers[0], KAFKAS_OWN, OURS, "--execute")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     report: dict[str, Any] = json.loads(done.stdout)

@@ -36,7 +36,7 @@ def coordinator(rig: ExpiringRig) -> ThreadedCoordinator:
 def check_expiry_of_empty_group(rig: ExpiringRig) -> None:
     coordinator = rig.coordinator
     rig.client.create_topic("empty", partitions=2)
-    before = coordinator.expired_count("group_empty")
+    before = coordinator.count_expired_share_partitions("group_empty")
     rig.consume_and_leave("leaving", "empty")
     coordinator.run_round()
     coordinator.advance_with_rounds(RETENTION_MINUTES - CHECK_INTERVAL_MINUTES)
@@ -44,7 +44,7 @@ def check_expiry_of_empty_group(rig: ExpiringRig) -> None:
     assert coordinator.expiry_statuses("leaving") == {"empty": EMPTY_LATER}
     coordinator.advance_with_rounds(CHECK_INTERVAL_MINUTES)
     assert coordinator.list_share_partitions("leaving") == set()
-    assert coordinator.expired_count("group_empty") == before + 2
+    assert coordinator.count_expired_share_partitions("group_empty") == before + 2
     assert "leaving" not in rig.tool.list(), "Kafka deletes the group when all its state is deleted"
 
 
@@ -137,5 +137,5 @@ def test_state_of_deleted_topic_expires_after_grace_time(
     # The group has members, but they cannot use the state of a deleted topic.
     coordinator.advance_with_rounds(CHECK_INTERVAL_MINUTES)
     assert len(coordinator.list_share_partitions("surviving")) == 3
-    assert coordinator.expired_count("topic_deleted") >= 3
+    assert coordinator.count_expired_share_partitions("topic_deleted") >= 3
     member.close()

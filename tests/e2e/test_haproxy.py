@@ -163,7 +163,7 @@ LED_ELSEWHERE = re.compile(r" any_coordinator/other-2 .* \d+/\d+/\d+/\d+/\+?(\d+
 TRIED_AGAIN_MAX = 2
 
 
-def test_other_coordinator_is_used_while_own_one_is_down(
+def test_other_coordinator_is_used_while_own_coordinator_is_down(
     routing_haproxy_with_other_coordinators: HAProxyWithSockets,
 ) -> None:
     split, first_frame = routing_haproxy_with_other_coordinators, make_frame("Persister-client-1")

@@ -103,7 +103,7 @@ class MigrationRig:
         self.rig.broker.start()
 
     def migrate(self, source: str, target: str, *options: str) -> "subprocess.CompletedProcess[str]":
-        """Run the command with the options of an operator."""
+        """Run `share-coordinator migrate`; a topic of this project has only one replica."""
         settings = [f"--set={name}={value}" for name, value in ONE_COPY.items()]
         return run_migrate(
             self.rig.broker, source, target, *(settings if OURS in (source, target) else ()), *options

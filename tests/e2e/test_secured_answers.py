@@ -82,7 +82,10 @@ CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
 
 
 def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[WireExchange, WireExchange]:
-    """Return the exchanges with the coordinator and with Kafka. If only one closed, retry with more time."""
+    """Return the exchanges with the coordinator and with Kafka.
+
+    If only one of the two servers closed the connection, retry with more time.
+    """
     heard = exchange_frames(sides.ours, frames), exchange_frames(sides.kafka, frames)
     if heard[0].closed != heard[1].closed:
         patience_s = CLOSES_AT_LAST_WITHIN_S
@@ -125,7 +128,7 @@ def find_coordinator_frame(version: int) -> bytes:
     return request_frame(10, version, 9, find_api.encode_request(request, version), flexible=version >= 3)
 
 
-def size_prefixed(token: bytes) -> bytes:
+def add_size_prefix(token: bytes) -> bytes:
     return pack(">i", len(token)) + token
 
 
@@ -138,8 +141,8 @@ LOGINS: dict[str, list[bytes]] = {
     "a good login": LOGGED_IN,
     "a good login, v0": [handshake_frame(), authenticate_frame(GOOD, 0)],
     "a good login, v1": [handshake_frame(), authenticate_frame(GOOD, 1)],
-    "a bare token": [handshake_frame(version=0), size_prefixed(GOOD), find_coordinator_frame(6)],
-    "a bare token that is wrong": [handshake_frame(version=0), size_prefixed(b"\0alice\0wrong")],
+    "a bare token": [handshake_frame(version=0), add_size_prefix(GOOD), find_coordinator_frame(6)],
+    "a bare token that is wrong": [handshake_frame(version=0), add_size_prefix(b"\0alice\0wrong")],
     "a login after the login": [*LOGGED_IN, authenticate_frame(GOOD)],
     "a handshake after the login": [*LOGGED_IN, handshake_frame()],
     "another request after the handshake": [handshake_frame(), find_coordinator_frame(6)],

@@ -1,4 +1,4 @@
-"""Compare the CPU cost of write requests of equal size but different shape, as with `--check-shapes`."""
+"""Compare the CPU cost of write requests of equal size but different shape, as the benchmark does."""
 
 import pytest
 
@@ -16,5 +16,7 @@ def shape_costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shape_costs_at_most_three_times_the_cheapest(kind: str, shape_costs: dict[str, ShapeCost]) -> None:
+def test_each_request_shape_costs_at_most_three_times_the_cheapest(
+    kind: str, shape_costs: dict[str, ShapeCost]
+) -> None:
     assert shape_costs[kind].times <= TIMES_MAX, shape_costs

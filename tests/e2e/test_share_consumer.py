@@ -77,7 +77,7 @@ def is_in_final_state(rig: StandaloneRig, group: str, topic_id: str, record: Rec
 
 
 @only_ours
-def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
+def test_kills_of_coordinator_lose_no_acknowledgement(standalone: StandaloneRig) -> None:
     partitions, kills, per_round = 3, 3, 100
     client = standalone.client
     topic, group, topic_id = new_topic(client, "kills", partitions=partitions)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 FIRST_RELEASE = "4.1.1"
 
 
-def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> DeliveryRecorder:
+def accept_records_and_leave(rig: BuiltInRig, group: str, topic: str, count: int) -> DeliveryRecorder:
     """Accept `count` records with a new consumer of `group`, and leave."""
     recorder = DeliveryRecorder()
     consumer = rig.client.share_consumer(group, topic)
@@ -44,10 +44,10 @@ def expected_offset(rig: BuiltInRig, group: str, topic: str, start_offset: int, 
 def test_start_offset_and_lag_are_described(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "described", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
-    read_all(rig, group, topic, 10)
+    accept_records_and_leave(rig, group, topic, 10)
     # The broker stores a new start offset with the next write.
     produce_records(rig.client, topic, 1, first=10, count=1)
-    read_all(rig, group, topic, 1)
+    accept_records_and_leave(rig, group, topic, 1)
     produce_records(rig.client, topic, 1, first=11, count=3)
 
     assert rig.share_groups.describe_offsets(group) == [expected_offset(rig, group, topic, 10, 3)]
@@ -65,33 +65,33 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
         return
     topic, group, _ = new_topic(rig.client, "reset", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
-    read_all(rig, group, topic, 10)
+    accept_records_and_leave(rig, group, topic, 10)
 
     rig.share_groups.reset_offsets_to_earliest(group, topic)
     assert rig.share_groups.describe_offsets(group) == [expected_offset(rig, group, topic, 0, 10)]
-    assert read_all(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
+    assert accept_records_and_leave(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
 
 
 def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "offsets-deleted", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
-    read_all(rig, group, topic, 10)
+    accept_records_and_leave(rig, group, topic, 10)
 
     rig.share_groups.delete_offsets(group, topic)
     assert rig.share_groups.describe_offsets(group) == []
     if isinstance(rig, StandaloneRig):
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
-    assert read_all(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
+    assert accept_records_and_leave(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
 
 
 def test_group_is_deleted(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "group-deleted", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
-    read_all(rig, group, topic, 10)
+    accept_records_and_leave(rig, group, topic, 10)
 
     rig.share_groups.delete(group)
     assert group not in rig.share_groups.list()
     if isinstance(rig, StandaloneRig):
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
     # A new group of the same name starts without the old state.
-    assert read_all(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
+    assert accept_records_and_leave(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)

@@ -22,7 +22,7 @@ FINDINGS = ROOT / "build/findings"
 PLANTED_S_MAX = 120
 _AT_A_TIME = 2
 _TARGETS = sorted(folder.name for folder in CORPUS.iterdir())
-# libFuzzer prints this text if no code of the target is instrumented.
+# libFuzzer prints this text if the target has no instrumented code.
 _NO_COVERAGE = "no interesting inputs were found"
 _RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
 

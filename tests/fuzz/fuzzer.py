@@ -1,6 +1,7 @@
 """Run libFuzzer on a target: `python -m tests.fuzz.fuzzer TARGET intact|planted SECONDS FINDINGS FOLDER...`.
 
-libFuzzer writes inputs that reach new code to the first folder. The corpus in the repository is read only.
+libFuzzer writes inputs that reach new code to the first folder. The corpus in the repository is only read,
+not changed.
 """
 
 import ctypes
@@ -10,7 +11,7 @@ from importlib.util import find_spec
 import atheris
 
 from tests.fuzz import instrumented
-from tests.fuzz.instrumented import COMPILED_TARGETS, MODULES, built_path
+from tests.fuzz.instrumented import COMPILED_TARGETS, MODULES, instrumented_module_path
 
 
 def connect_modules() -> None:
@@ -22,7 +23,7 @@ def connect_modules() -> None:
     names = ("8bit_counters_init", "pcs_init", "trace_cmp4", "trace_cmp8")
     functions = [ctypes.cast(library[f"__sanitizer_cov_{name}"], ctypes.c_void_p) for name in names]
     for module in MODULES:
-        ctypes.CDLL(str(built_path(module))).connect_coverage(*functions)
+        ctypes.CDLL(str(instrumented_module_path(module))).connect_coverage(*functions)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ FLAGS = (
 _COVERAGE_FLAGS = ("-fsanitize-coverage=trace-pc,trace-cmp",)
 
 
-def built_path(module: str) -> Path:
+def instrumented_module_path(module: str) -> Path:
     return BUILT / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
@@ -45,7 +45,7 @@ def build_modules() -> None:
     include = sysconfig.get_paths()["include"]
     running = []
     for module in MODULES:
-        source, target = SOURCES / f"{module}.c", built_path(module)
+        source, target = SOURCES / f"{module}.c", instrumented_module_path(module)
         newest = max(path.stat().st_mtime for path in (source, _COVERAGE, Path(__file__)))
         if not target.exists() or target.stat().st_mtime < newest:
             files = [f"-I{SOURCES}", f"-I{include}", str(source), str(coverage), "-o", str(target)]
@@ -79,7 +79,7 @@ class _InstrumentedModuleFinder(MetaPathFinder):
         """Find the instrumented modules instead of the installed ones."""
         package, _, name = fullname.rpartition(".")
         if package == "coordinator.fastpath" and name in MODULES:
-            return spec_from_file_location(fullname, built_path(name))
+            return spec_from_file_location(fullname, instrumented_module_path(name))
         return None
 
 
@@ -90,7 +90,9 @@ if os.environ.get(_ENABLED_ENV):
 def pytest_report_header() -> str:
     """Import the instrumented modules. Fail if other modules were imported."""
     for module in MODULES:
-        assert import_module(f"coordinator.fastpath.{module}").__file__ == str(built_path(module))
+        assert import_module(f"coordinator.fastpath.{module}").__file__ == str(
+            instrumented_module_path(module)
+        )
     return "compiled modules: with AddressSanitizer and UBSan"
 
 

@@ -47,7 +47,7 @@ def plant_in_record_batch(plant: Plant) -> None:
 
 
 def plant_in_loading(plant: Plant) -> None:
-    """Ignore tombstones in the Python loader. The compiled loader applies them."""
+    """Ignore tombstones in the Python loader. The compiled loader applies tombstones."""
     intact = replay.replay_record
 
     def replay_record(shard: Shard, record: LogRecord) -> bool:

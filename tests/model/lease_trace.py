@@ -38,7 +38,7 @@ class NotInModel(AssertionError):
 
 
 class EarlierOwners(NamedTuple):
-    """What a later claimant reads in a log: the previous owner epoch and the longest earlier lease."""
+    """The values that a later claimant reads: the previous owner epoch and the longest earlier lease."""
 
     previous_epoch: int | None
     lease_ms: int
@@ -56,21 +56,21 @@ class LeaseTrace:
         self._names: list[str] = []
         # The log offset of each record of the model, which is a batch.
         self._log_offsets: list[int] = []
-        # The times until which coordinators may answer reads, by name. An event of a coordinator removes its
-        # time.
+        # The times until which coordinators may answer reads, by name. An event of a coordinator removes the
+        # coordinator's time.
         self._leased_until_s: dict[str, float] = {}
         self._now_s = now_s
 
     # Events of the log.
 
-    def committed(self, now_s: float, kind: str, owner_epoch: int, log_offset: int) -> None:
-        """Record that a batch is committed."""
+    def add_commit(self, now_s: float, kind: str, owner_epoch: int, log_offset: int) -> None:
+        """Record that the brokers have committed a batch."""
         self._advance(now_s)
         value = len(self._log_offsets) if kind == WRITE else 0
         self._log_offsets.append(log_offset)
         self._state = self._state._replace(log=(*self._state.log, Record(kind, owner_epoch, value)))
 
-    def pruned(self, log_offset: int) -> None:
+    def check_prune(self, log_offset: int) -> None:
         """Check that pruning does not change the previous owner epoch, nor shorten the earlier leases.
 
         The model itself keeps all records.
@@ -87,20 +87,20 @@ class LeaseTrace:
 
     # Events of coordinators.
 
-    def claimed(self, now_s: float, name: str, owner_epoch: int, log_offset: int, sent_s: float) -> None:
+    def add_claim(self, now_s: float, name: str, owner_epoch: int, log_offset: int, sent_s: float) -> None:
         """Record that a coordinator received the response to its claim."""
         self._advance(now_s)
         sent = SentRequest(
-            Record(CLAIM, owner_epoch), self._to_ticks(now_s - sent_s), self._index(log_offset)
+            Record(CLAIM, owner_epoch), self._to_ticks(now_s - sent_s), self._find_record_index(log_offset)
         )
-        claiming = end_ownership(self._process(name))._replace(phase=CLAIMING, owner_epoch=owner_epoch)
+        claiming = end_ownership(self._find_process(name))._replace(phase=CLAIMING, owner_epoch=owner_epoch)
         ((_, process, _),) = self._model.move_request(self._state, claiming, sent)
         self._set_process(name, process)
 
-    def verified(self, now_s: float, name: str, end_offset: int) -> None:
+    def check_ownership(self, now_s: float, name: str, end_offset: int) -> None:
         """Check that a coordinator that has read the log up to an offset is the owner."""
         self._advance(now_s)
-        process = self._process(name)
+        process = self._find_process(name)
         log = self._state.log[: self._count_below(end_offset)]
         following = self._model.verify_claim(self._state._replace(log=log), process)
         if process.phase != CLAIMED or following.phase != WAITING:
@@ -111,15 +111,15 @@ class LeaseTrace:
 
     def owner_epoch(self, name: str) -> int | None:
         """Return the owner epoch that a coordinator has verified, or None."""
-        process = self._process(name)
+        process = self._find_process(name)
         return process.owner_epoch if process.phase in (WAITING, SERVING) else None
 
-    def wait_left(self, now_s: float, name: str) -> int:
+    def remaining_wait_ticks(self, now_s: float, name: str) -> int:
         """Return the remaining wait of a coordinator for earlier leases, in ticks."""
         self._advance(now_s)
-        return self._process(name).wait
+        return self._find_process(name).wait
 
-    def acknowledged(
+    def check_acknowledgement(
         self,
         now_s: float,
         name: str,
@@ -132,10 +132,10 @@ class LeaseTrace:
         """Check that a coordinator may acknowledge an append of one or several batches.
 
         `sent_s` has the times at which it sent the first and the last batch. `wait` is the remaining wait for
-        earlier leases when it sent the first one, in ticks.
+        earlier leases when it sent the first batch, in ticks.
         """
         self._advance(now_s)
-        first, end = self._index(log_offset), self._count_below(next_offset)
+        first, end = self._find_record_index(log_offset), self._count_below(next_offset)
         process = self._serve(name, wait)
         record = self._state.log[end - 1]
         sent = SentRequest(record, self._to_ticks(now_s - sent_s[end - first > 1]), first)
@@ -147,7 +147,7 @@ class LeaseTrace:
         self._state = self._state._replace(**changes)  # type: ignore[arg-type]
         self._set_process(name, process._replace(next_offset=end))
 
-    def may_answer(self, now_s: float, name: str, next_offset: int) -> None:
+    def check_read(self, now_s: float, name: str, next_offset: int) -> None:
         """Check that a coordinator may answer reads from memory.
 
         If its next offset differs from the model, it has received a response whose event follows.
@@ -155,26 +155,26 @@ class LeaseTrace:
         if now_s < self._leased_until_s.get(name, 0.0):
             return
         self._advance(now_s)
-        if self._count_below(next_offset) != self._process(name).next_offset:
+        if self._count_below(next_offset) != self._find_process(name).next_offset:
             return
-        process = self._serve(name, self._process(name).wait)
+        process = self._serve(name, self._find_process(name).wait)
         if not self._model.may_answer(self._state, process):
             raise NotInModel(f"{name} answers a read without a lease: {process}")
         self._set_process(name, process)
         left_ticks = self._model.bounds.lease_ticks - process.age
         self._leased_until_s[name] = now_s + left_ticks / TICKS_PER_S
 
-    def resigned(self, now_s: float, name: str) -> None:
+    def add_resignation(self, now_s: float, name: str) -> None:
         """Record that a coordinator has resigned the shard."""
         self._advance(now_s)
-        process = self._process(name)
+        process = self._find_process(name)
         if process.phase in (WAITING, SERVING):
             self._set_process(name, process._replace(phase=RELEASING))
 
     # The state.
 
     def _serve(self, name: str, wait: int) -> Process:
-        process = self._process(name)
+        process = self._find_process(name)
         if process.phase not in (WAITING, SERVING) or wait > TOLERANCE_TICKS:
             raise NotInModel(f"{name} serves the shard, but must wait for {wait} ticks: {process}")
         return process._replace(phase=SERVING, wait=0)
@@ -183,7 +183,7 @@ class LeaseTrace:
         ticks, self._now_s = self._to_ticks(now_s - self._now_s), now_s
         self._state = self._model.advance_time(self._state, ticks)
 
-    def _process(self, name: str) -> Process:
+    def _find_process(self, name: str) -> Process:
         if name not in self._names:
             return Process()
         return self._state.processes[self._names.index(name)]
@@ -204,7 +204,7 @@ class LeaseTrace:
     def _count_below(self, log_offset: int) -> int:
         return bisect_left(self._log_offsets, log_offset)
 
-    def _index(self, log_offset: int) -> int:
+    def _find_record_index(self, log_offset: int) -> int:
         index = self._count_below(log_offset)
         if self._log_offsets[index : index + 1] != [log_offset]:
             raise NotInModel(f"no committed batch begins at {log_offset}")

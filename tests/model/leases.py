@@ -5,7 +5,8 @@ can reach only a broker that is partitioned with it, so its appends are never co
 responses may be lost, and one lost request may arrive later. Time advances in ticks for all processes.
 
 The coordinator's own `FencingFilter` decides which claim is accepted, and how long an earlier lease may last.
-Its `Ownership` decides how long the claimant waits. A claimant that was the previous owner waits less.
+The coordinator's `Ownership` decides how long the claimant waits. A claimant that was the previous owner
+waits less.
 
 The checked property is: a process that may answer a read knows every write that was acknowledged to a client.
 """
@@ -123,7 +124,7 @@ class State(NamedTuple):
     late: Record | None = None
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """The offset of the next record."""
         return self.start + len(self.log)
 
@@ -173,7 +174,7 @@ class LeaseModel:
             return False
         if self.rules.lease_from_log:
             return process.age < self.bounds.lease_ticks
-        seen_end = state.end if process.cut_at < 0 else process.cut_at
+        seen_end = state.end_offset if process.cut_at < 0 else process.cut_at
         return seen_end == process.next_offset
 
     def is_safe(self, state: State) -> bool:
@@ -195,9 +196,11 @@ class LeaseModel:
                 yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
 
     def advance_time(self, state: State, ticks: int = 1) -> State:
-        return state._replace(processes=tuple(self._age(process, ticks) for process in state.processes))
+        return state._replace(
+            processes=tuple(self._advance_age(process, ticks) for process in state.processes)
+        )
 
-    def _age(self, process: Process, ticks: int) -> Process:
+    def _advance_age(self, process: Process, ticks: int) -> Process:
         lease_ticks, sent, before = self.bounds.lease_ticks, process.sent, process.before
         return process._replace(
             age=min(process.age + ticks, lease_ticks),
@@ -219,12 +222,12 @@ class LeaseModel:
             yield "is connected again", process._replace(cut_at=-1), {}
         elif not self.rules.lease_from_log:
             # With a lease from the log, a partitioned process behaves like a slow process.
-            yield "is partitioned", process._replace(cut_at=state.end), {}
+            yield "is partitioned", process._replace(cut_at=state.end_offset), {}
         if process.phase != IDLE or process.before is not None:
-            yield "crashes", Process(cut_at=process.cut_at), self._may_be_late(state, process.sent)
+            yield "crashes", Process(cut_at=process.cut_at), self._keep_lost_request(state, process.sent)
         if process.phase == SERVING and process.sent is not None:
             # The outcome of the request is unknown until the process claims again.
-            yield "ends its ownership", end_ownership(process), self._may_be_late(state, process.sent)
+            yield "ends its ownership", end_ownership(process), self._keep_lost_request(state, process.sent)
         if process.sent is not None:
             if not is_cut:
                 yield from self.move_request(state, process, process.sent)
@@ -238,7 +241,7 @@ class LeaseModel:
             yield from self._prune_steps(state, process)
 
     @staticmethod
-    def _may_be_late(state: State, sent: SentRequest | None) -> dict[str, object]:
+    def _keep_lost_request(state: State, sent: SentRequest | None) -> dict[str, object]:
         if sent is None or sent.offset >= 0 or state.late is not None:
             return {}
         return {"late": sent.record}
@@ -271,7 +274,7 @@ class LeaseModel:
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
         """Yield the next step of a request: it is appended to the log, or its response arrives."""
         if sent.offset < 0:
-            appended = sent._replace(offset=state.end)
+            appended = sent._replace(offset=state.end_offset)
             log = (*state.log, sent.record)
             yield f"appends its {sent.record.kind}", process._replace(sent=appended), {"log": log}
             return
@@ -306,7 +309,7 @@ class LeaseModel:
             value=found.value,
             claim_offset=-1,
             claimed=0,
-            next_offset=state.end,
+            next_offset=state.end_offset,
             wait=self._wait_ticks(claim, process),
             before=None,
         )
@@ -346,7 +349,7 @@ class LeaseModel:
 
 
 def end_ownership(process: Process) -> Process:
-    """Return the process after the end of its ownership, which it remembers."""
+    """Return the process after the end of its ownership, which the process remembers."""
     before = process.before
     if process.phase == CLAIMED:
         claim = process.claim_offset, 0, process.claimed

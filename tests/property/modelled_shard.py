@@ -30,7 +30,7 @@ class ModelledShard:
         self.pruned_to = 0
 
     def _check(self, kind: str, key: SharePartitionKey, part: Any, execute: Callable[[], Any]) -> None:
-        """Execute an operation with one part; its response must be that of the model."""
+        """Execute an operation of one share-partition; its response must be that of the model."""
         self.states[key], expected = apply_operation(self.states.get(key), kind, [part])
         assert answer_fields(kind, execute()) == expected
 

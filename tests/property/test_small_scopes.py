@@ -14,7 +14,8 @@ from protocol.state_batches import StateBatch, pack
 from tests.builders import KEY
 from tests.property.modelled_shard import ModelledShard
 
-# A delivery count and a delivery state. In the first pair the greater count decides, in the second the state.
+# A delivery count and a delivery state. A merge decides by the greater delivery count in the first pair, and
+# by the state in the second pair.
 Kind = tuple[int, int]
 KINDS: list[tuple[Kind, Kind]] = [((1, 4), (2, 2)), ((1, 2), (1, 4))]
 

@@ -1,8 +1,8 @@
 """Parse message schemas, with which tests compare the classes and codecs of `protocol.messages`.
 
 The schemas are in Kafka's format (JSON with ``//`` comments). `tests/conformance/test_schemas.py` compares
-them with Kafka's own. One attribute is not Kafka's: an array of state batches with ``"packed": true`` is kept
-as wire bytes (`protocol.state_batches`). An unknown attribute raises KeyError.
+the schemas with Kafka's own schemas. One attribute is not Kafka's: an array of state batches with ``"packed":
+true`` is kept as wire bytes (`protocol.state_batches`). An unknown attribute raises KeyError.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMAS = Path(__file__).parent
-# Requests that only brokers answer.
+# Schemas of requests that only brokers answer.
 BROKER_SCHEMAS = SCHEMAS / "brokers"
 
 

@@ -1,7 +1,7 @@
 """Run the coordinator with a defect: `python -m tests.topic.broken_coordinator DEFECT serve ...`.
 
-The defects are those of the simulator, and a wrong clock of leases. They prove that the check of histories
-notices a broken coordinator.
+The defects are those of the simulator, and a wrong clock of leases. The defects prove that the check of
+client histories notices a broken coordinator.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Run coordinators (replicas) in groups of a real Kafka."""
+"""Run several coordinators as members of a group on a real Kafka."""
 
 import itertools
 from collections.abc import AsyncIterator

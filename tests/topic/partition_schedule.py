@@ -11,10 +11,11 @@ from random import Random
 from tests.kafka.tcp_proxy import Direction
 from tests.topic.linked_brokers import BROKERS, broker_name
 
-# The number of coordinators. A place is the number of one coordinator, from 0.
+# The number of coordinators. A place is the number of a coordinator, counted from 0.
 PLACES = 3
 # Every fourth seed also has a fault of a broker. Such a schedule lasts BROKER_FAULT_S longer, because other
-# brokers take over only after the broker's session has expired. Half of these faults affect the process.
+# brokers take over only after the broker's session has expired. Half of these faults affect the process of
+# the broker, the others its links.
 BROKER_FAULT_EVERY = 4
 BROKER_PROCESS_FAULT_EVERY = 8
 BROKER_FAULT_S = 4.0

@@ -25,7 +25,8 @@ from tests.topic.partition_schedule import PLACES, FaultKind, FaultSchedule, Sch
 from tests.topic.recorded_clients import HistoryRecordingClients
 
 SHARDS = 6
-# The lease of each coordinator. One is longer than the session timeout, so the next owner must wait for it.
+# The lease of each coordinator. One lease is longer than the session timeout, so the next owner must wait for
+# its end.
 LEASES_S = (0.5, 1.0, 2.5)
 # Short timeouts, so that other coordinators take over within a schedule of a few seconds.
 SETTINGS = {
@@ -85,7 +86,7 @@ class PartitionedCluster:
             broker_name(node): broker.process for node, broker in brokers.brokers.items()
         }
         self._runs = count()
-        # The time since which a process is stopped.
+        # The time at which each process was suspended with SIGSTOP.
         self._paused_s: dict[str, float] = {}
         # The processes that were killed or stopped, until they are started again.
         self._ended: set[str] = set()
@@ -122,7 +123,10 @@ class PartitionedCluster:
             )
 
     def run(self, schedule: FaultSchedule) -> HistoryRecordingClients:
-        """Run a schedule, wait for the recovery, and check the history. Raise Violation with the schedule."""
+        """Run a schedule, wait for the recovery, and check the history.
+
+        If the check fails, raise Violation with the schedule.
+        """
         ports = [coordinator.port for coordinator in self.coordinators]
         keys = keys_of_each_shard(f"run-{next(self._runs)}")
         clients = HistoryRecordingClients(keys, ports, Random(schedule.seed))

@@ -133,7 +133,7 @@ class HistoryRecordingClients:
         self, client: ShareCoordinatorClient, kind: str, key: SharePartitionKey, part: Any
     ) -> Operation:
         self._calls += 1
-        # Requests of one client may overtake each other, so each has its own client name.
+        # Requests of one client may overtake each other, so each request has its own client name.
         op = self.history.record_request(monotonic(), f"call {self._calls}", kind, key, [part])
         rpc = RPCS[kind]
         response = await client.send(rpc.request(key.group_id, [rpc.topic(key.topic_id, [part])]))
@@ -141,15 +141,16 @@ class HistoryRecordingClients:
         error_code, took_s = result.error_code, monotonic() - op.invoked[0]
         may_be_repeated = error_code in FENCED and took_s >= ForwardingLimits().pause_s
         if error_code in UNSURE or may_be_repeated:
-            # A coordinator may have forwarded the request before this error. If the response was lost, it
-            # forwards the request again, and the first attempt may have taken effect (docs/routing.md).
+            # A coordinator may have forwarded the request before this error. If the response was lost, the
+            # coordinator forwards the request again, and the first attempt may have taken effect
+            # (docs/routing.md).
             result.error_code = int(ErrorCode.NETWORK_EXCEPTION)
         self.history.record_response(monotonic(), op, result)
         known = self._leader_epochs[key]
         if op.accepted and kind == READ:
             self._leader_epochs[key] = max(known, part.leader_epoch)
         elif error_code == ErrorCode.FENCED_LEADER_EPOCH and part.leader_epoch == known:
-            # A read without a response has introduced a new leader.
+            # A read without a response has stored a higher leader epoch.
             self._leader_epochs[key] += 1
         return op
 

@@ -24,7 +24,7 @@ from tests.topic.recorded_clients import HistoryRecordingClients
 
 PLACES = 3
 TOPIC = "rolling-upgrade"
-# The time of the clients between two replacements.
+# The number of seconds for which clients run between two replacements.
 SETTLED_S = 3.0
 
 
@@ -32,7 +32,7 @@ class MixedGroup:
     """Coordinators of one group, each of which can be replaced by another build at the same address."""
 
     def __init__(self, broker: Broker, directory: Path, stack: ExitStack) -> None:
-        """Prepare a group without coordinators, which are killed when `stack` closes."""
+        """Prepare a group without coordinators. Coordinators of the group are killed when `stack` closes."""
         self._settings = {
             **group_settings(broker.bootstrap, TOPIC, SHARDS),
             "share.coordinator.state.topic.replication.factor": "1",
@@ -44,7 +44,7 @@ class MixedGroup:
         self._running: dict[int, CoordinatorProcess] = {}
 
     def replace(self, place: int, build: ProgramBuild, name: str) -> None:
-        """Stop the coordinator of a place, and start another build there."""
+        """Stop the coordinator with this number, and start another build at its address."""
         replaced = self._running.pop(place, None)
         if replaced is not None:
             replaced.stop()

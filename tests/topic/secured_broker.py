@@ -21,7 +21,10 @@ def run_keytool(*arguments: str) -> str:
 
 
 def secure_listener(broker: Broker, directory: Path) -> Path:
-    """Require TLS and a password on the broker's client listener. Return the file of the signer."""
+    """Require TLS and a password on the broker's client listener.
+
+    Return the file of the broker's certificate.
+    """
     store = directory / "broker.p12"
     in_store = ("-alias", "broker", "-keystore", str(store), "-storepass", STORE_PASSWORD)
     run_keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", *in_store)

@@ -1,8 +1,8 @@
 """Run random network partitions with new seeds: `python -m tests.topic.soak --minutes 30`.
 
-First, planted defects must be noticed. Then each schedule has a new seed. The first failing seed ends the
-run with exit code 1 and the command that repeats it. The memory and the latency of the coordinators must not
-grow.
+First, the checkers must detect planted defects. Then each schedule has a new seed. The first failing seed
+ends the run with exit code 1 and the command that repeats it. The memory and the latency of the coordinators
+must not grow.
 """
 
 import argparse
@@ -106,12 +106,12 @@ def _run_schedules(
 
 def _are_planted_defects_detected(brokers: BrokersWithFaultyLinks, directory: Path) -> bool:
     return all(
-        _is_detected(planted, brokers, directory, f"planted-{number}")
+        _is_planted_defect_detected(planted, brokers, directory, f"planted-{number}")
         for number, planted in enumerate(PLANTED)
     )
 
 
-def _is_detected(
+def _is_planted_defect_detected(
     planted: PlantedDefect, brokers: BrokersWithFaultyLinks, directory: Path, topic: str
 ) -> bool:
     what = f"The planted defect {planted.defect} ({planted.schedule.__name__})"

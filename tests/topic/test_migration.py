@@ -168,7 +168,9 @@ async def test_replace_overwrites_state_with_newer_and_with_older_state(cluster:
         assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == expected
 
 
-async def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
+async def test_migration_interrupted_between_requests_is_completed_by_the_next_run(
+    cluster: KafkaCluster,
+) -> None:
     topic = new_topic("interrupted")
     records = cluster.make_random_states(seed=3)[3:]
     added = [SharePartitionKey("interrupted", cluster.topic_id, number) for number in range(3)]

@@ -59,7 +59,7 @@ def test_histories_are_linearizable_in_random_partitions(
 
 
 class PartitionedCoordinators:
-    """Two coordinators. Only the links of the far one can fail."""
+    """Two coordinators, `near` and `far`. Only the links of the coordinator `far` can fail."""
 
     def __init__(self, brokers: BrokersWithFaultyLinks, directory: Path, stack: ExitStack) -> None:
         self.topic = new_topic("reach")
@@ -148,8 +148,8 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(
     )
     pair.write(0)
     coordinating = pair.group_coordinator()
-    # A member that cannot reach the group coordinator is removed from the group. This test cuts another
-    # broker.
+    # A member that cannot reach the group coordinator is removed from the group. Therefore this test
+    # disconnects another broker than the group coordinator.
     away = next(node for node in BROKERS if node != coordinating)
     assert pair.shards_served_by(pair.far) & pair.shards_led_by(away)
 
@@ -182,7 +182,7 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(
 
 
 def _share_coordinator(brokers: BrokersWithFaultyLinks, node: int, key: SharePartitionKey) -> int | None:
-    """Return the broker that coordinates the state of a share-partition according to a broker."""
+    """Ask the broker `node` which broker is the share coordinator of a share-partition; return its number."""
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
     port = brokers.brokers[node].client_port
     (found,) = send_request(port, find_coordinator, 6, request).coordinators
@@ -232,7 +232,7 @@ class KafkaCoordinators:
 def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
     linked_brokers: BrokersWithFaultyLinks, newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
-    """This coordinator answers no stale read, because its lease has ended when another owner takes over."""
+    """A coordinator of this project answers no stale read: another owner waits for the end of its lease."""
     kafka = KafkaClient(newest_jars, linked_brokers.bootstrap, tmp_path)
     try:
         topic_id = parse_topic_id(kafka.create_topic("stale"))

@@ -28,7 +28,7 @@ class WaitingCluster:
         self._stack = stack
 
     def coordinator(self, name: str, settings: Mapping[str, str] | None = None) -> CoordinatorProcess:
-        """Start a coordinator. Return it without waiting until it is ready."""
+        """Start a coordinator, and return its process without waiting until the coordinator is ready."""
         common = {"bootstrap.servers": self.broker.bootstrap, "ownership": "group", **SINGLE_REPLICA}
         coordinator = CoordinatorProcess(
             self._directory / name, log="kafka", settings={**common, **(settings or {})}

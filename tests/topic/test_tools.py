@@ -61,7 +61,7 @@ def test_kafkas_log_dump_shows_records_and_skips_claims(built_in: BuiltInRig, cl
     assert lines[4].endswith("payload: <DELETE>")
 
 
-def json_documents(text: str) -> Iterator[Any]:
+def parse_json_documents(text: str) -> Iterator[Any]:
     """Yield the JSON documents of a text. The formatter writes no separator between them."""
     decoder = json.JSONDecoder()
     at = 0
@@ -78,7 +78,7 @@ def test_kafkas_console_formatter_shows_the_state(built_in: BuiltInRig, claimed_
         *("--topic", claimed_topic, "--from-beginning", "--max-messages", "5", "--timeout-ms", "60000"),
         *("--formatter", "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"),
     )
-    shown = list(json_documents(done.stdout))
+    shown = list(parse_json_documents(done.stdout))
     keys = [(record["key"]["type"], record["key"]["data"]) for record in shown]
     data = {"groupId": "group", "topicId": "AAECAwQFBgcICQoLDA0ODw", "partition": 3}
     assert keys == [(0, data), (1, data), (0, data)], f"{done.stdout}{done.stderr}"

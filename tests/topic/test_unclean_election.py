@@ -62,7 +62,7 @@ async def wait_for_leader(brokers: Brokers, node: int) -> None:
         await asyncio.sleep(0.1)
 
 
-def replicas_of(brokers: Brokers) -> tuple[int, ...]:
+def find_replicas(brokers: Brokers) -> tuple[int, ...]:
     """Return the replicas of the state partition."""
     return brokers._connections.metadata.topic.partitions[0].replicas
 
@@ -86,7 +86,7 @@ async def test_owner_detects_the_loss_of_its_claim_if_another_process_wrote_as_m
             await brokers.describe_topic()
             leader = brokers.leader(0)
             assert leader != NO_NODE
-            (follower,) = set(replicas_of(brokers)) - {leader}
+            (follower,) = set(find_replicas(brokers)) - {leader}
             await asyncio.to_thread(nodes[follower].kill)
             second = await logs.enter_async_context(owned_log(client(cluster.bootstrap, TOPIC)))
             await append_durably(second, 0, [(b"k", b"lost")])
@@ -95,7 +95,7 @@ async def test_owner_detects_the_loss_of_its_claim_if_another_process_wrote_as_m
             await asyncio.to_thread(nodes[leader].kill)
             await asyncio.to_thread(nodes[follower].start)
             await wait_for_leader(brokers, follower)
-            # The claim of the second owner is lost, so the first one is the owner again.
+            # The claim of the second owner is lost, so the first owner is the owner again.
             base_offset, error = await append(first, 0, [(b"k", b"%d" % number) for number in range(lost)])
             assert (base_offset, error) == (second.end_offset(0) - lost, None)
             _, error = await append(second, 0, [(b"k", b"invalid")])

@@ -1,7 +1,7 @@
 """Test transcripts: text files with commands to a shard and its responses, which document its behaviour.
 
 Each `*.txt` has comments (`#`), commands, and the expected results below `----`. `pytest tests/transcripts
---rewrite` replaces them with the current results. Review the difference before you commit it.
+--rewrite` replaces the expected results with the current results. Review the difference before you commit it.
 """
 
 from pathlib import Path

@@ -10,7 +10,8 @@ async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             steps += 1
-            # After 1000 steps, let time pass too, because some conditions need it (the end of a lease).
+            # After 1000 steps, let time pass too, because some conditions need time, such as the end of a
+            # lease.
             await asyncio.sleep(0 if steps < 1_000 else 0.001)
 
 

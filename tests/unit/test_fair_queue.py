@@ -8,7 +8,7 @@ import pytest
 from coordinator.process.fair_queue import FairQueue, address_network
 
 
-def test_addresses_take_turns() -> None:
+def test_client_addresses_take_turns() -> None:
     async def run_test() -> list[str]:
         queue, done = FairQueue(), list[str]()
         for number in range(3):

@@ -122,7 +122,7 @@ def test_log_format_auto_is_text_on_a_terminal_and_json_otherwise() -> None:
     assert json.loads(pipe.getvalue())["event"] == "up"
 
 
-def test_level_filters_records() -> None:
+def test_log_level_filters_log_lines() -> None:
     stream = io.StringIO()
     set_up_logging("WARNING", "text", stream)
     logging.getLogger("x").info("chatter")

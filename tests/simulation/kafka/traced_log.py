@@ -23,13 +23,13 @@ class LeaseTraces:
         self._report = report
         for number, partition in enumerate(brokers.partitions):
             partition.on_commit = partial(self._on_commit, number)
-            partition.on_prune = partial(self.add_event, number, LeaseTrace.pruned)
+            partition.on_prune = partial(self.add_event, number, LeaseTrace.check_prune)
 
     def _on_commit(self, number: int, writer: str, batch: bytes) -> None:
         record = read_records([(writer, batch)])[0]
         kind = _KINDS.get(record.key_type, WRITE)
         self.add_event(
-            number, LeaseTrace.committed, self.now_s, kind, record.owner_epoch, record.record.offset
+            number, LeaseTrace.add_commit, self.now_s, kind, record.owner_epoch, record.record.offset
         )
 
     @property
@@ -59,7 +59,9 @@ class TracedLog(KafkaLog):
         ownership = self._ownerships.get(state_partition)
         assert ownership is not None
         sent_s = ownership.proven_s / self.clock_rate
-        self._add_event_now(state_partition, LeaseTrace.claimed, owner_epoch, ownership.claim_offset, sent_s)
+        self._add_event_now(
+            state_partition, LeaseTrace.add_claim, owner_epoch, ownership.claim_offset, sent_s
+        )
         return owner_epoch
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
@@ -77,10 +79,10 @@ class TracedLog(KafkaLog):
         if ownership is not None and ownership.verified:
             known = self._add_event(state_partition, LeaseTrace.owner_epoch, self.name)
             if known != ownership.owner_epoch:
-                self._add_event_now(state_partition, LeaseTrace.verified, ownership.next_offset)
+                self._add_event_now(state_partition, LeaseTrace.check_ownership, ownership.next_offset)
 
     async def release(self, state_partition: int) -> None:
-        self._add_event_now(state_partition, LeaseTrace.resigned)
+        self._add_event_now(state_partition, LeaseTrace.add_resignation)
         await super().release(state_partition)
 
     def append(
@@ -92,7 +94,7 @@ class TracedLog(KafkaLog):
         units: Sequence[Unit] = (),
     ) -> None:
         sent_s, kind = self.traces.now_s, WRITE if records else RENEWAL
-        wait = self._add_event(state_partition, LeaseTrace.wait_left, sent_s, self.name)
+        wait = self._add_event(state_partition, LeaseTrace.remaining_wait_ticks, sent_s, self.name)
 
         def on_appended(base_offset: int, error: Any) -> None:
             ownership = self._ownerships.get(state_partition)
@@ -102,7 +104,9 @@ class TracedLog(KafkaLog):
                 # Each batch of a split append is sent after the previous one is acknowledged.
                 split_s = ownership.proven_s / self.clock_rate
                 times = sent_s, split_s
-                self._add_event_now(state_partition, LeaseTrace.acknowledged, kind, begin, end, times, wait)
+                self._add_event_now(
+                    state_partition, LeaseTrace.check_acknowledgement, kind, begin, end, times, wait
+                )
             done(base_offset, error)
 
         super().append(state_partition, records, timestamp_ms, on_appended, units)
@@ -112,7 +116,7 @@ class TracedLog(KafkaLog):
         left_s = super().lease_left_s(state_partition)
         if left_s > 0:
             next_offset = self.end_offset(state_partition)
-            self._add_event_now(state_partition, LeaseTrace.may_answer, next_offset)
+            self._add_event_now(state_partition, LeaseTrace.check_read, next_offset)
         return left_s
 
     def _add_event_now(self, state_partition: int, event: Callable[..., Any], *args: Any) -> None:

@@ -99,7 +99,7 @@ class AdminTestClient:
         self.owners = OwnerDirectory()
         self.access = AccessControl(config)
         self.tls = ServerTls(config.http_ssl, "http") if config.http_uses_tls else None
-        # (state partition, instance id) of each request.
+        # (state partition, instance id) of each requested hand-over.
         self.requested_hand_overs: list[tuple[int, str]] = []
         self.view = CoordinatorView(
             runtime,

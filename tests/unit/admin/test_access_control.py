@@ -75,7 +75,7 @@ async def test_invalid_token_returns_401_with_reason(token_file: str, authorizat
         assert READING not in answer.text
 
 
-async def test_http_metrics_open_serves_metrics_without_token(token_file: str) -> None:
+async def test_metrics_need_no_token_if_http_metrics_open_is_true(token_file: str) -> None:
     async with run_admin(http_token_file=token_file, http_metrics_open="true") as coordinator:
         assert (await coordinator.get("/metrics")).status_code == 200
         assert (await coordinator.get("/healthz")).status_code == 401
@@ -231,7 +231,7 @@ def test_exposed_http_address_without_protection_is_warned_about() -> None:
     assert safe.http_exposure_warning(everywhere) is None
 
 
-async def test_runbook_is_served_as_html_without_markdown() -> None:
+async def test_runbook_is_served_as_html_without_markdown_syntax() -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(RUNBOOK_PATH)
     assert answer.headers["content-type"].startswith("text/html")

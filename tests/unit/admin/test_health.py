@@ -42,7 +42,7 @@ async def test_healthz_summarizes_shards_and_listener() -> None:
     "accept", ["*/*", "text/plain; version=latest", 'application/openmetrics-text;version="1.0.0"']
 )
 async def test_metrics_are_in_prometheus_text_format_by_default(accept: str) -> None:
-    """The last two Accept headers request versions that do not exist."""
+    """The last two Accept headers request versions of metrics formats that do not exist."""
     async with run_admin([make_snapshot()]) as coordinator:
         answer = await coordinator.get("/metrics", {"Accept": accept})
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -16,7 +16,7 @@ from tests.certificates import CertificateAuthority, make_subject
 from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
-from tests.unit.security.handshakes import client_context, resumes_session
+from tests.unit.security.handshakes import client_context, is_tls_session_resumed
 
 ALICE, BOB, EVE = "User:CN=alice,O=Example", "User:CN=bob", "User:CN=eve"
 
@@ -130,7 +130,7 @@ def test_certificate_principals_have_their_configured_rights(
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only read")
     context = client_context(str(files.authority.certificate), str(files.bob.combined_file))
-    assert not resumes_session(server.address[1], context)
+    assert not is_tls_session_resumed(server.address[1], context)
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(

@@ -19,7 +19,7 @@ from tests.unit.admin.test_listing import run_and_count_yields
 from tests.unit.admin.test_state_routes import expected_offset_range, make_snapshot
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
-# Every other offset from 100, with delivery states 0 and 2 in turn.
+# A state batch for every second offset from 100, with delivery states 0 and 2 in turn.
 MANY = pack_batches(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100, 2)))
 # The largest number of function calls in one step of the event loop.
 CALLS_MAX = 5_000
@@ -100,6 +100,6 @@ async def test_offset_ranges_near_an_offset_are_added_on_request() -> None:
     assert "near" not in plain
 
 
-async def test_at_most_256_offset_ranges_are_near() -> None:
+async def test_at_most_256_offset_ranges_near_an_offset_are_returned() -> None:
     detail = await get_json(f"{ONE}&from_offset=10240", [make_snapshot(batches=MANY)])
     assert [item["first_offset"] for item in detail["near"]] == list(range(10_240, 10_752, 2))

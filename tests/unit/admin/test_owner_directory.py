@@ -60,7 +60,7 @@ def test_owner_page_is_a_reachable_url_or_none(http: str, page: str | None) -> N
     assert owner.page == page
 
 
-def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
+def test_loopback_page_url_is_used_if_the_owner_is_on_this_machine() -> None:
     directory = OwnerDirectory()
     directory.set_assignment(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
     owner = directory.owner(0)

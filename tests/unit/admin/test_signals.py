@@ -102,7 +102,7 @@ async def test_response_meets_contract_of_keda_metrics_api_scaler(lag: int, valu
     async with run_admin([], signals=make_monitor(GroupSignals(group="workers", lag=lag))) as coordinator:
         response = await coordinator.get(f"{url.path}?{url.query}")
         assert response.status_code == 200
-        # A GJSON path without dots is the name of a member.
+        # A GJSON path without dots is the name of a field of the JSON object.
         assert trigger["valueLocation"].isidentifier()
         assert response.json()[trigger["valueLocation"]] == value
         other = await coordinator.get(f"{url.path}?group=nobody")

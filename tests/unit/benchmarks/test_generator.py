@@ -94,7 +94,7 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
     assert [(each.errors, each.first_error) for each in figures] == [(1, 74), (1, 15)]
 
 
-def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
+def test_each_repetition_of_the_frames_increases_their_offsets() -> None:
     load = WriteLoad(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
     with run_server(lambda request: encode_write_response(0)) as (port, received):
@@ -110,7 +110,7 @@ def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     assert [frame[4:8] for frame in received] == [number.to_bytes(4, "big") for number in range(7)]
 
 
-def test_failed_prologue_ends_the_run() -> None:
+def test_error_in_the_prologue_stops_the_load_generator() -> None:
     frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
     with (
         run_server(lambda request: encode_write_response(42)) as (port, _),

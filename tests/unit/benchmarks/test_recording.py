@@ -68,7 +68,7 @@ def test_write_request_is_recorded_as_its_shape() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
-def test_requests_in_pieces_are_recorded(size: int) -> None:
+def test_requests_that_arrive_in_pieces_are_recorded(size: int) -> None:
     data = WRITE + WRITE
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [shape.topics for shape in record_shapes(*pieces)] == [record_shapes(WRITE)[0].topics] * 2

@@ -22,7 +22,7 @@ def make_system(
     return made
 
 
-def test_ratios_are_computed_for_each_round() -> None:
+def test_ratios_of_two_systems_are_computed_for_each_round() -> None:
     # The second round was slow for both systems, so it does not change the ratio.
     assert ratio_spread([200.0, 20.0], [100.0, 10.0]) == (2.0, 2.0, 2.0)
     assert ratio_spread([100.0, 300.0, 200.0], [100.0, 100.0, 100.0]) == (2.0, 1.0, 3.0)

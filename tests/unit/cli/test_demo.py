@@ -87,7 +87,7 @@ async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:
             "refused the first request: CLUSTER_AUTHORIZATION_FAILED",
         ),
         (WRITE, [answer_correctly, close_connection], "failed during the demo: "),
-        # The sixth write comes from the old leader.
+        # The sixth write comes from the old leader, which the coordinator must fence.
         (WRITE, [answer_correctly] * 5 + [accept_write], "accepted a write of a fenced leader"),
     ],
     ids=["refused", "disconnected", "not-fenced"],

@@ -52,7 +52,10 @@ async def _write_records(folder: Path, records: list[StateRecord]) -> None:
 
 
 def damage_first_record(folder: Path) -> Path:
-    """Flip one byte of the first record, which later commits follow. Return the file of the record."""
+    """Flip one byte of the first record, after which the journal has later commits.
+
+    Return the segment file that contains the record.
+    """
     (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
     data = bytearray(file.read_bytes())
     data[data.index(b"orders")] ^= 1

@@ -112,11 +112,11 @@ class FakeCoordinator:
         return f"127.0.0.1:{self.port}"
 
     def own_address(self, text: str) -> tuple[int, str, int, int, str]:
-        """Return this node as the coordinator."""
+        """Return a FindCoordinator result that names this fake coordinator."""
         return (1_000_000, "127.0.0.1", self.port, 0, "")
 
     def set_coordinator(self, other: "FakeCoordinator", node_id: int = 1_000_001) -> None:
-        """Return another node as the coordinator of all keys from now on."""
+        """Let FindCoordinator return another node for all keys from now on."""
         self.coordinator_of = lambda text: (node_id, "127.0.0.1", other.port, 0, "")
 
     def plan_answers(self, api_key: int, *answers: Answer) -> None:
@@ -150,7 +150,7 @@ class FakeCoordinator:
     async def _read_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
     ) -> None:
-        """Read requests, which a task answers in order."""
+        """Read requests; a task answers them in order."""
         answers: asyncio.Queue[Request] = asyncio.Queue()
         answering = asyncio.create_task(self._answer_in_order(answers, writer))
         try:

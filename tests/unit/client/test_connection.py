@@ -69,7 +69,7 @@ async def test_older_version_of_api_versions_is_requested_after_unsupported_vers
         assert asked == [4, newest]
 
 
-async def test_request_to_an_old_server_has_its_version() -> None:
+async def test_request_to_an_old_server_has_a_version_that_the_server_supports() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
     async with FakeCoordinator(served=served) as fake, make_client(fake) as client:
         await client.initialize(KEY, 0, 0)
@@ -289,7 +289,7 @@ async def test_lost_connection_is_not_reused() -> None:
         assert fake.connections == 2
 
 
-# Requests that the client does not send.
+# Invalid requests that the client refuses to send.
 
 
 async def test_invalid_arguments_are_refused_before_sending() -> None:

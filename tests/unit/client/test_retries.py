@@ -117,7 +117,7 @@ async def test_not_coordinator_leads_to_a_new_lookup() -> None:
         assert (old.count_requests(SUMMARY), new.count_requests(SUMMARY)) == (2, 1)
 
 
-async def test_node_id_with_a_new_address_is_connected_to_again() -> None:
+async def test_client_reconnects_if_a_node_id_has_a_new_address() -> None:
     async with (
         FakeCoordinator() as old,
         FakeCoordinator() as new,

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_cloc
 
 
 def make_delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
-    """Return a request for these partitions of one topic and for the first of them of another topic."""
+    """Return a request for these partitions of TOPIC_ID, and for `partitions[0]` of OTHER_TOPIC_ID."""
     return delete_api.DeleteShareGroupStateRequest(
         "group",
         [
@@ -75,7 +75,7 @@ async def test_request_is_split_by_coordinator() -> None:
         assert (even.count_requests(DELETE), odd.count_requests(DELETE)) == (1, 1)
 
 
-async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
+async def test_unreachable_coordinator_fails_only_its_own_share_partitions() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
     async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
@@ -87,7 +87,7 @@ async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
         assert even.count_requests(DELETE) == 1
 
 
-async def test_only_retriable_parts_are_retried() -> None:
+async def test_only_share_partitions_with_a_retriable_failure_are_retried() -> None:
     async with (
         FakeCoordinator() as even,
         FakeCoordinator() as odd,

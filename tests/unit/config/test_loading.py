@@ -1,4 +1,4 @@
-"""Sources of values and their precedence, and the error line for an invalid value."""
+"""Sources of setting values and their precedence, and the error line for an invalid value."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_flags_override_environment_file_and_defaults(tmp_path: Path) -> None:
 def test_every_setting_can_be_given_in_each_spelling(tmp_path: Path) -> None:
     texts = {"address": "h:1", "path": "d", "int": "499", "text": "h:1"}
     one_copy = ("state.topic.replication.factor", "state.topic.min.isr")
-    # These settings are valid only together with others.
+    # These settings are valid only together with other settings.
     with_others = {
         "listen.allowed.principals",
         "listen.sasl.users.file",

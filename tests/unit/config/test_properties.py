@@ -57,5 +57,5 @@ def test_duplicate_name_is_refused() -> None:
 def test_invalid_unicode_escape_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^line 1: .*four hexadecimal digits") as raised:
         parse_properties(text)
-    # The error does not show the text, which may be part of a password.
+    # The error does not show the invalid text, which may be part of a password.
     assert "12" not in str(raised.value)

@@ -92,7 +92,7 @@ def test_webhook_must_be_an_http_url(url: str) -> None:
         Config(signals_webhook_url=url)
 
 
-def test_queue_must_hold_one_frame() -> None:
+def test_request_memory_must_hold_one_frame() -> None:
     with pytest.raises(
         ConfigError, match=r"queued.max.request.bytes=2048 .* at least socket.request.max.bytes"
     ):
@@ -119,7 +119,7 @@ def test_config_is_immutable() -> None:
         Config().state_partitions = 7
 
 
-def test_log_in_kafka_requires_brokers_and_credentials() -> None:
+def test_setting_log_kafka_requires_brokers_and_credentials() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing: .* at least one broker"):
         Config(log="kafka")
     with pytest.raises(ConfigError, match=r"sasl\.password is missing: .* security\.protocol=SASL_SSL"):
@@ -133,7 +133,7 @@ def test_log_in_kafka_requires_brokers_and_credentials() -> None:
     assert config.bootstrap_servers == "b:1,[::1]:2"
 
 
-def test_journal_refuses_a_replication_factor_over_1() -> None:
+def test_replication_factor_over_1_is_refused_with_a_journal() -> None:
     with pytest.raises(ConfigError, match="the journal has one copy"):
         Config(state_topic_replication_factor=3)
     assert Config(state_topic_replication_factor=1).log == "journal"

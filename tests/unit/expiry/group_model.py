@@ -96,7 +96,7 @@ class GroupModel:
     # Observations.
 
     def restart(self, *, keeps_file: bool) -> None:
-        """Restart the observer, with the observation that is stored in its file or without."""
+        """Restart the observer, with or without the observation that is stored in its file."""
         if not keeps_file:
             self.watch = None
         elif self.watch is not None:
@@ -139,11 +139,11 @@ class GroupModel:
         ends = [
             self.minute if end is None else end
             for subscribed, start, end in self.subscriptions
-            if subscribed == topic and not (end is not None and self._may_be_missed(start, end))
+            if subscribed == topic and not (end is not None and self._may_miss_subscription(start, end))
         ]
         return self.minute - max(ends, default=0)
 
-    def _may_be_missed(self, start: int, end: int) -> bool:
+    def _may_miss_subscription(self, start: int, end: int) -> bool:
         """Return whether the observer may miss a subscription because it lies between two observations.
 
         If the group was empty at both observations, its group epoch reveals the subscription: return False.

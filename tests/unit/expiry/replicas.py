@@ -24,7 +24,7 @@ RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
 
 
 class ExpiryReplica:
-    """A coordinator that owns some shards. The test runs its expiry rounds."""
+    """A coordinator that owns some shards. The test starts each expiry round."""
 
     def __init__(
         self, cluster: ShareGroupCluster, clock: ManualClock, runtime: Runtime, **options: Any

@@ -1,4 +1,4 @@
-"""Expiry with several coordinators: which one observes a group, and moves of shards between them."""
+"""Expiry with several coordinators: which coordinator observes a share group, and moves of shards."""
 
 import pytest
 

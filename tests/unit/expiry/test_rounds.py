@@ -1,4 +1,4 @@
-"""Rounds of expiry on a cluster in memory: which coordinator acts, what expires, and how much per round."""
+"""Rounds of expiry on a Kafka in memory: which coordinator deletes, what expires, and the limit per round."""
 
 import asyncio
 
@@ -227,7 +227,7 @@ async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() ->
         assert replica.read_counter("expired_share_partitions_total", reason="group_empty") == 4
 
 
-async def test_owner_of_the_first_partition_deletes_the_state() -> None:
+async def test_owner_of_topic_partition_0_deletes_the_state() -> None:
     first, others = split_shards("g", "t")
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()

@@ -1,4 +1,4 @@
-"""The expiry rule against a model of a group: nothing expires early, and unused state does expire."""
+"""Compare the expiry rule with a model of a share group: no state expires early, and unused state expires."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ RULES = ExpiryRules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=UNCHAN
 Step = Callable[[GroupModel], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
-# OBSERVATION stands for a step that observes the group. It follows about half of the other steps.
+# OBSERVATION stands for a step that observes the group. An OBSERVATION follows about half of the other steps.
 OBSERVATION = None
 time_steps = st.sampled_from(
     (1, GAP_MINUTES, GAP_MINUTES + 1, UNCHANGED_GAP_MINUTES, RETENTION - 1, RETENTION, 2 * RETENTION)
@@ -101,7 +101,7 @@ def test_subscribed_topic_is_not_listed_as_abandoned(events: list[Step | None]) 
         assert not listed & model.subscribed_topics
 
 
-def test_group_that_was_created_again_with_the_same_epoch_does_not_expire_early() -> None:
+def test_group_created_again_with_the_same_group_epoch_does_not_expire_early() -> None:
     model = GroupModel(RULES)
     model.join_and_leave(frozenset({"a"}), 0)
     model.observe()

@@ -1,1 +1,1 @@
-"""Tests of coordinator.fastpath alone. The tests that compare it with pure Python are in tests/property."""
+"""Tests of coordinator.fastpath alone. Tests in tests/property compare the fast path with pure Python."""

@@ -54,7 +54,7 @@ def test_environment_switch_imports_the_python_sources() -> None:
 
 
 def test_no_module_is_installed_if_one_did_not_compile(tmp_path: Path) -> None:
-    """Modules use the C types of others, so an import fails if only some of them are compiled.
+    """Compiled modules use each other's C types, so an import fails if only some modules are compiled.
 
     The test builds C modules, because they need no Cython.
     """
@@ -82,5 +82,5 @@ def test_no_module_is_installed_if_one_did_not_compile(tmp_path: Path) -> None:
 
 
 def test_runner_of_a_shard_adds_no_instance_dictionary_to_the_compiled_queue() -> None:
-    """With a dictionary, each call between compiled methods of the queue first searches for an override."""
+    """With an instance dictionary, each call of a compiled method first searches it for an override."""
     assert ShardRunner.__dictoffset__ == ShardQueue.__dictoffset__

@@ -38,7 +38,7 @@ GROUP = "group"
 NOBODY = -1
 BOOTSTRAP_SERVERS = "broker-1:9092"
 REQUEST_TIMEOUT_S = 1.0
-# The wait after a claim if the previous owner wrote no release.
+# The wait in seconds after a claim if the previous owner wrote no release.
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
 
@@ -49,7 +49,7 @@ class FakeClientConnection:
 
 
 def partition_of_shard(shard: int, which: int = 0) -> int:
-    """Return a partition of TOPIC_ID whose state is in this shard: the one with index `which`."""
+    """Return a partition of TOPIC_ID whose state is in this shard; `which` selects one of several."""
     found = (
         partition
         for partition in range(100_000)

@@ -32,7 +32,7 @@ REMOTE_PARTITION = partition_of_shard(SHARD)
 
 
 async def await_error_code_and_duration(asked: Any) -> tuple[int, float]:
-    """Return the error code of the only result and the seconds until the response."""
+    """Return the error code of the only partition result, and the seconds until the response."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     (result,) = await asked
@@ -137,7 +137,8 @@ async def test_request_for_a_fenced_shard_waits_for_the_next_assignment() -> Non
     async with run_forwarding_group() as group:
         asked, second, _ = group.nodes
         await initialize_remote_partition(group)
-        # The second coordinator claims a shard of the first, so that the log fences the first.
+        # The second coordinator claims a shard of the first coordinator, so that the log fences the first
+        # one.
         own = partition_of_shard(3)
         second.runtime.elect(3)
         await group.wait_until_loaded()
@@ -162,7 +163,7 @@ async def test_restarting_owner_is_retried() -> None:
         assert (code, seconds < 5.5) == (NONE, True)
 
 
-async def test_proxy_without_its_coordinator_is_retried() -> None:
+async def test_request_through_a_proxy_without_a_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
     async with run_forwarding_group() as group:
         asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
@@ -202,7 +203,7 @@ async def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: R
         (result,) = await asked.send_request(rpc, same)
         assert (result.error_code, second.relay.answers_lost) == (NONE, 0)
         state = second.runtime.share_partition(SharePartitionKey(GROUP, TOPIC_ID, partition))
-        # The number and the times of snapshots may differ, so compare only these fields.
+        # Snapshot epochs and timestamps may differ, so compare only the following fields.
         return structs.replace(result, partition=0), state and (
             state.state_epoch,
             state.leader_epoch,

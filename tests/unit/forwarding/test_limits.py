@@ -31,7 +31,7 @@ UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def get_error_code(asked: Any) -> int:
-    """Return the error code of the only result."""
+    """Return the error code of the only partition result."""
     (result,) = await asked
     return int(result.error_code)
 
@@ -53,7 +53,7 @@ async def test_request_is_not_sent_after_its_hold_time() -> None:
             await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
         )
         await asyncio.sleep(LIMITS.hold_s - LIMITS.pause_s / 2)
-        # The last attempt has just failed, and no time is left for another one.
+        # The last forwarding attempt has just failed, and no time is left for another attempt.
         relay.open()
         assert (await answer)[0] == UNAVAILABLE
         await asyncio.sleep(5.0)
@@ -70,7 +70,7 @@ async def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> Non
             await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
         )
         await asyncio.sleep(LIMITS.hold_s + 0.1)
-        # An attempt from before the limit is still connecting; its connection now fails.
+        # A forwarding attempt that began before the time limit is still connecting; its connection now fails.
         relay.silent = False
         for tunnel in relay.open_connections:
             tunnel.abort_connections()
@@ -188,7 +188,7 @@ async def test_bytes_in_flight_over_the_limit_are_refused() -> None:
         asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         many = make_write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=REMOTE_PARTITION)
         relay.holding = True
-        # A request larger than the limit is sent if no other one is in flight.
+        # A request larger than the limit is sent if no other request is in flight.
         first = asked.send_request(WRITE, many)
         assert (
             await get_error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
@@ -280,7 +280,7 @@ async def test_response_without_results_is_an_unknown_server_error() -> None:
         )
 
 
-async def test_frozen_assignment_still_routes_requests() -> None:
+async def test_requests_are_routed_by_the_frozen_assignment() -> None:
     async with run_forwarding_group() as group:
         asked = await initialize_remote_partition(group)
         asked.forwarder.freeze_assignment()

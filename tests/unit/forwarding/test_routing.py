@@ -1,4 +1,4 @@
-"""Routing: any coordinator accepts a request, and the owners of its parts execute it."""
+"""Routing: any coordinator accepts a request, and the owners of the requested shards execute it."""
 
 import pytest
 
@@ -40,7 +40,7 @@ async def test_request_is_split_by_owner_and_answered_in_request_order() -> None
         assert [(result.partition, result.error_code) for result in results] == [
             (p, NONE) for p in partitions
         ]
-        # One request to each of the two other owners for each API.
+        # For each API, the coordinator sent one request to each of the two other owners.
         assert asked.count_forwarded("InitializeShareGroupState") == 2
         assert asked.count_forwarded("WriteShareGroupState") == 2
         for other in group.nodes[1:]:
@@ -66,13 +66,13 @@ async def test_request_for_own_shards_is_not_forwarded() -> None:
         assert [one.relay.seen for one in group.nodes] == [[], [], []]
 
 
-async def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
+async def test_duplicates_of_a_share_partition_are_forwarded_in_one_request() -> None:
     async with run_forwarding_group() as group:
         asked, theirs = group.nodes[0], partition_of_shard(1)
         await asked.send_request(INITIALIZE, make_initialize(partition=theirs))
         refused = make_write((0, 4, ACKNOWLEDGED, 1), leader_epoch=-1, partition=theirs)
         fine = make_write((5, 9, ACKNOWLEDGED, 1), partition=theirs)
-        # If one of the two parts is refused, neither is executed.
+        # If one of the two writes of the share-partition is refused, neither is executed.
         assert await asked.get_error_codes(WRITE, refused, fine) == [ErrorCode.INVALID_REQUEST]
         assert await asked.get_error_codes(
             WRITE, fine, make_write((0, 4, ARCHIVED, 1), partition=theirs)

@@ -13,7 +13,7 @@ from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import LogUnavailable
 
 
-def test_missing_token_file_means_not_sent_and_no_reachable_broker(
+def test_request_is_not_sent_if_the_token_file_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def fetch_token(host: str, port: int, *, sasl_oauth_token_provider: Any, **options: Any) -> None:

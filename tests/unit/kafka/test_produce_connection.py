@@ -33,7 +33,7 @@ def encode_produce_response(correlation_id: int, request: produce.ProduceRequest
 def run_with_connection(
     server: Server, scenario: Callable[[ProduceConnection, list[str]], Awaitable[None]]
 ) -> None:
-    """Run a scenario with a connection to a server; the list gets an entry for each failed request."""
+    """Call `scenario` with a connection to a server, and a list with an entry for each call of `failed`."""
 
     serving: list[asyncio.Task[None]] = []
 

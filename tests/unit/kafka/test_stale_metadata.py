@@ -108,7 +108,7 @@ def test_silent_broker_does_not_delay_a_refresh() -> None:
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> None:
+def test_topic_is_not_used_if_most_brokers_report_another_topic_id(stale_node: int) -> None:
     async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         brokers.pin_topic_id()
         assert brokers.recreated_reason() is None

@@ -97,8 +97,8 @@ class DiskImage:
     def storage_after_crash(self, crash: str, rng: Random) -> SimStorage:
         """Return the storage after a crash.
 
-        `crash` is "kill", or what a power failure does to unsynced sectors: "loses" them, "keeps" them, or
-        "draws" the surviving sectors at random.
+        `crash` is "kill", or the effect of a power failure on unsynced sectors: "loses" (all are lost),
+        "keeps" (all survive) or "draws" (random sectors survive).
         """
         chance = {"loses": 0.0, "keeps": 1.0, "draws": rng.random()}.get(crash, 1.0)
         storage = SimStorage(rng)

@@ -1,6 +1,6 @@
 """Run a journal with the preloaded library of `faulty_disk.c`: append, prune, close, and note each outcome.
 
-python -m tests.unit.log.faulty_disk_driver FOLDER SYNC COMMITS
+Usage: python -m tests.unit.log.faulty_disk_driver FOLDER SYNC COMMITS
 """
 
 import asyncio

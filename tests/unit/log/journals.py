@@ -26,7 +26,7 @@ def make_record_value(number: int, size: int = 200) -> bytes:
 
 
 async def append_records(journal: Journal, count: int, first: int = 0) -> None:
-    """Append `count` records to state partition 0, one commit each."""
+    """Append `count` records to state partition 0, each in its own commit."""
     for number in range(first, first + count):
         assert await append_durably(journal, 0, [(b"key", make_record_value(number))]) == number
 

@@ -32,7 +32,7 @@ class ExpectedRecords:
         # Per prune: the end offset at that time, and the new start offset.
         self.prunes: list[tuple[int, int]] = []
         self.values: list[bytes] = []
-        # Appends that may follow the values: in flight at a crash, or of unknown outcome.
+        # Appends that the log may contain after `values`: in flight at a crash, or of unknown outcome.
         self.maybe: list[list[bytes]] = []
 
     @property
@@ -151,7 +151,8 @@ class RestartTest:
             journal.append(partition, [(b"key", value) for value in values], 1, on_append_done)
             _, error = await told
             if isinstance(error, LogOutcomeUnknown):
-                # The runtime then reads the log again. The records of unknown outcome must not appear.
+                # Read the log again, as the runtime does. The records of the append of unknown outcome must
+                # not appear.
                 found = (await read_all(journal, range(partition, partition + 1))).get(partition, [])
                 self._check_partition(partition, found, [])
             if error is not None:

@@ -41,7 +41,7 @@ _topics = count()
 
 
 class LogUnderTest:
-    """A log of one kind. `log` returns a log for the next process."""
+    """A log of one type: memory, journal or topic. `log` returns a log for the next process."""
 
     def __init__(self, kind: str, folder: Path, bootstrap: str | None) -> None:
         self._memory = MemoryLog(STATE_PARTITIONS) if kind == "memory" else None

@@ -69,7 +69,7 @@ def encode_records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Rec
 def write_journal(
     folder: Path, *appends: tuple[int, Records], together: Sequence[tuple[int, Records]] = ()
 ) -> RealDiskEnvironment:
-    """Create a journal with these appends, one commit each, and with others that share commits."""
+    """Create a journal with `appends`, each in its own commit, and with `together`, which share commits."""
     world = RealDiskEnvironment(folder)
 
     async def append_all() -> None:

@@ -316,8 +316,8 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
         world.storage.next_faults = ["sync", "sync"]
         first = asyncio.ensure_future(append(journal, 0, ONE))
         await asyncio.sleep(0.001)
-        # The first append is being committed. After the first sync of this commit fails, the sync of the
-        # header of the next segment fails, too.
+        # The commit of the first append is in progress. After its first sync fails, the sync of the header of
+        # the next segment fails, too.
         second = asyncio.ensure_future(append(journal, 1, ONE))
         _, first_error = await first
         _, second_error = await second

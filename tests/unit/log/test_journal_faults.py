@@ -56,6 +56,6 @@ def test_planted_journal_defect_is_detected(name: str, monkeypatch: pytest.Monke
     JOURNAL_MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError) as noticed:
         test_acknowledged_records_survive_every_crash("failing often", "always")
-    # The test adds a note only to an error of RestartTest.run, so a note proves that the check of the records
-    # detected the defect, and not the check of the number of acknowledged appends.
+    # Only an error of RestartTest.run gets a note. The note proves that the check of the records detected the
+    # defect.
     assert noticed.value.__notes__

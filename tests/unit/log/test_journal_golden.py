@@ -17,7 +17,8 @@ from tests.unit.log.journals import make_record_value
 GOLDEN = Path(__file__).parents[2] / "golden" / "journal-1"
 STATE_PARTITIONS = 3
 SEGMENT_BYTES = 4096
-# Enough records for two segments. The second segment has a commit of several appends.
+# The sizes of the values, in bytes, which fill two segments. The second segment has a commit of several
+# appends.
 SIZES = (0, 1, 300, 511, 512, 513, 900, 40)
 
 

@@ -1,4 +1,4 @@
-"""The journal removes only what is not needed: pruning, whole segments, compaction."""
+"""The journal removes only records that are not needed: pruning, whole segments, compaction."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -121,7 +121,7 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
 
 @pytest.mark.slow
 def test_segment_may_end_at_any_position() -> None:
-    """Use records of every size near the space that is left, and larger than a segment."""
+    """Append records of every size near the free space of the segment, and records larger than a segment."""
 
     async def run_test(world: SimulatedEnvironment, size: int) -> None:
         journal = await open_journal(world)
@@ -221,7 +221,7 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
             assert written_bytes > 50 * segment_bytes
             assert largest_bytes < 20 * segment_bytes
             await asyncio.sleep(1)
-            # Four segments that are needed, the current segment, and the spare one.
+            # At most four needed segments, the current segment and the spare segment exist.
             assert journal.size_bytes() <= 6 * segment_bytes
             return await read_states(driver)
 

@@ -78,7 +78,7 @@ def test_acknowledged_records_survive_a_crash_at_any_point(
 
 
 @pytest.mark.slow
-def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(
+def test_sync_mode_os_loses_only_the_last_commits_and_only_on_power_failure(
     fault_library: Path, tmp_path: Path
 ) -> None:
     events = run_driver(fault_library, tmp_path / "run", "os", COMMITS)

@@ -125,7 +125,9 @@ def test_open_after_a_kill_writes_a_recovery_point(written_recovery_points: list
     world.run(run_test())
 
 
-def test_recovery_point_in_mode_os_covers_only_synced_commits(written_recovery_points: list[int]) -> None:
+def test_recovery_point_in_sync_mode_os_covers_only_synced_commits(
+    written_recovery_points: list[int],
+) -> None:
     world = SimulatedEnvironment()
 
     async def run_test() -> None:

@@ -22,7 +22,7 @@ SECOND_HEADER = layout.SegmentHeader(
 
 
 def make_segment(header: layout.SegmentHeader, *entries: bytes) -> bytes:
-    """Return a file of the least size with one frame for each entry; an empty one is in the reserve."""
+    """Return a segment of the least size with one frame for each entry; empty entries use the reserve."""
     data = layout.encode_header(header).ljust(FIRST_POSITION, b"\0")
     file_bytes = 0
     for commit, entry in enumerate(entries, header.first_commit):
@@ -70,7 +70,7 @@ def test_oldest_needed_segment_is_in_the_last_header_or_a_later_frame() -> None:
     assert scan.oldest == 2
 
 
-def test_frame_without_entries_may_use_the_reserve() -> None:
+def test_frame_without_entries_may_use_the_reserved_end_of_a_segment() -> None:
     frames = layout.RESERVE_BYTES // layout.frame_bytes(0)
     data = make_segment(FIRST_HEADER, encode_entry(0), *[b""] * frames)
     scan, tail = scan_segments((segment_name(1), data))

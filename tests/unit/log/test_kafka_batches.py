@@ -116,7 +116,7 @@ def test_split_records_fills_batches_and_loses_nothing() -> None:
     assert [len(part) for part in split_records([(b"k", None), *ONE], (), 1 << 20)] == [2]
 
 
-def test_split_records_does_not_divide_a_unit() -> None:
+def test_split_records_keeps_each_atomic_unit_in_one_batch() -> None:
     units = [(1, 4), (5, 7), (7, 10), (19, 20)]
     parts = list(split_records(MANY, units, BATCH_BYTES_MAX))
     assert [record for part in parts for record in part] == MANY
@@ -125,7 +125,7 @@ def test_split_records_does_not_divide_a_unit() -> None:
     assert [len(part) for part in parts] == [1, 3, 3, 3, 3, 3, 3, 1]
 
 
-async def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
+async def test_atomic_unit_whose_batch_fails_is_not_stored_partially() -> None:
     kafka_logs = make_small_batch_logs()
     log = await kafka_logs.open_owned_log(0)
     landed = kafka_logs.partition(0).batches

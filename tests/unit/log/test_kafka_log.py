@@ -146,7 +146,7 @@ async def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
     assert await read_values(log) == [b"value", b"value"]
 
 
-async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> None:
+async def test_stored_batch_without_a_response_has_an_unknown_outcome() -> None:
     kafka_logs = KafkaLogs()
     log = await kafka_logs.open_owned_log(0)
     kafka_logs.kafka.lose_produce(responses=1000)
@@ -199,7 +199,7 @@ async def test_batch_refused_by_the_broker_was_not_written(refusal: ErrorCode) -
     assert await append_durably(log, 0, ONE) == 1
 
 
-async def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
+async def test_append_was_not_written_if_brokers_return_not_enough_replicas() -> None:
     kafka_logs = KafkaLogs()
     log = await kafka_logs.open_owned_log(0)
     kafka_logs.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
@@ -284,7 +284,7 @@ async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
     log = await kafka_logs.open_owned_log(*range(STATE_PARTITIONS))
     for partition in range(STATE_PARTITIONS):
         kafka_logs.kafka.set_leader(partition, 1)
-    # The first append finds the leaders; the first append to each leader also reads.
+    # The first append finds the leaders; the first append to each leader also sends read requests.
     for _ in range(2):
         await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
     kafka_logs.kafka.requests.clear()

@@ -19,7 +19,7 @@ TIMEOUT_S = 30.0
 
 
 class FakeTransactionCoordinators:
-    """The part of `Brokers` that allocates producer ids.
+    """A fake of the part of `Brokers` that allocates producer ids.
 
     `behaviour` applies to requests with a transactional id: refuses, hangs, is missing or answers. `failing`
     is the error of all other requests.

@@ -15,7 +15,10 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 class FakeBrokers:
-    """The part of `Brokers` that the pruner uses. DeleteRecords returns the planned codes, then NONE."""
+    """A fake of the part of `Brokers` that the pruner uses.
+
+    DeleteRecords returns the planned codes, then NONE.
+    """
 
     def __init__(self) -> None:
         # Partition 3 has no leader.
@@ -89,7 +92,7 @@ async def test_missing_leader_and_unreachable_broker_are_counted() -> None:
     assert brokers.failed == ["unreachable"] * 2
 
 
-async def test_deletion_that_may_not_be_sent_is_dropped() -> None:
+async def test_pruner_drops_deletions_of_partitions_that_must_not_be_pruned() -> None:
     brokers = FakeBrokers()
     brokers.kept = {0}
     assert await brokers.prune((0, 3), (1, 5)) == [(1, {1: 5})]

@@ -165,7 +165,7 @@ async def test_topic_with_another_number_of_partitions_is_refused() -> None:
 
 
 @SIMULATED
-async def test_read_only_use_does_not_create_the_topic() -> None:
+async def test_find_topic_does_not_create_a_missing_topic() -> None:
     kafka = KafkaInMemory()
     cluster = kafka.new_client("state")
     await cluster.connect()

@@ -134,7 +134,7 @@ def test_invalid_source_or_target_exits_with_code_2(
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_coordinator_connection_settings_are_checked_first(
+def test_connection_settings_of_a_coordinator_are_checked_first(
     share_coordinator: CommandLine, journal_folder: Path, tmp_path: Path, in_a_file: bool
 ) -> None:
     file = tmp_path / "client.properties"

@@ -122,7 +122,7 @@ async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-async def test_present_state_is_not_written_again() -> None:
+async def test_state_that_the_target_already_has_is_not_written_again() -> None:
     logs = MigrationLogs(make_sample_records())
     await logs.migrate()
     produced = logs.count_produce_requests()

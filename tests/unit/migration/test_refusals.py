@@ -160,7 +160,7 @@ async def test_changing_source_is_refused(number: int, written: bool) -> None:
 
 
 class MissingTopicTarget(LogTarget):
-    """A target whose cluster no longer has the topic of key(4), although the target has state of it."""
+    """A target with state of a topic, that of make_key(4), which its cluster no longer has."""
 
     def __init__(self, logs: MigrationLogs) -> None:
         vars(self).update(vars(logs.target()))

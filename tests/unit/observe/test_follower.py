@@ -164,7 +164,8 @@ async def test_damaged_partition_is_read_again_with_pauses(caplog: pytest.LogCap
         await asyncio.sleep(60)
         assert any("cannot be read at log offset 1" in reason for reason in topic.follower.health())
         assert caplog.text.count("cannot be read at log offset 1") == 1
-        # Each attempt needs two fetches. The other partitions are fetched twice a second, by two brokers.
+        # Each attempt needs two fetch requests. The other partitions cause two fetch requests a second to
+        # each of two brokers.
         assert len([name for name, _ in topic.fake.requests if name == "fetch"]) < 260
         topic.log.batches[-1] = batch
         await wait_until(lambda: topic.follower.health() == [] and topic.start_offset() == 110)

@@ -78,7 +78,7 @@ class GroupReplica:
 
 
 class ReplicaGroup:
-    """Replicas that share the shards of one topic. `link` returns a group client for each."""
+    """Replicas that share the shards of one topic. `link` returns a group client for each replica."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class ReplicaGroup:
         return asyncio.get_running_loop().time()
 
     async def stop(self) -> None:
-        """Stop all replicas. Check that their listeners recorded no contradictions."""
+        """Stop all replicas. Check that the listeners of the replicas recorded no contradictions."""
         await asyncio.gather(*(one.ownership.stop() for one in self.replicas))
         assert [one.listener.contradictions for one in self.replicas if one.listener.contradictions] == []
 

@@ -93,7 +93,7 @@ async def newer_of_two_replicas_with_one_address_gets_shards(fleet: ReplicaGroup
     )
     await fleet.wait_until(lambda: first.listener.assignment == newer.listener.assignment)
     await fleet.wait_until(lambda: newer.ownership.health() == [])
-    # After the newer replica stops, the older one is used again.
+    # After the newer replica stops, the older replica owns shards again.
     await newer.ownership.stop()
     await fleet.wait_until(lambda: fleet.is_shared_by(first, other) and first.ownership.health() == [])
     return took_s

@@ -20,7 +20,7 @@ def make_member(number: int, **facts: object) -> AssignableMember:
 def random_groups(
     draw: st.DrawFn, distinct: bool = False
 ) -> tuple[list[AssignableMember], dict[int, int], int]:
-    """Generate a group whose members claim arbitrary shards and have arbitrary properties."""
+    """Generate a group whose members report arbitrary shards as owned, and have arbitrary properties."""
     partitions = draw(st.integers(1, 24))
     count = draw(st.integers(1, 6))
     members = []
@@ -70,7 +70,7 @@ def count_shards_at_leaders(
 
 
 def check_balance(plan: AssignmentPlan, members: Sequence[AssignableMember], partitions: int) -> set[int]:
-    """Check that the eligible members own the same number of shards within one. Return the eligible
+    """Check that the numbers of shards of two eligible members differ by at most one. Return the eligible
     members.
     """
     owning = list_eligible_members(members, plan)
@@ -170,7 +170,7 @@ EXCHANGED = {partition: 2 if partition < 3 else 1 for partition in range(6)}
 @pytest.mark.parametrize(
     ("owned_by_0", "leaders", "moves_max", "owners"),
     [
-        # A swap is two moves.
+        # A swap of two shards counts as two moves.
         (3, EXCHANGED, 0, (0, 0, 0, 1, 1, 1)),
         (3, EXCHANGED, 1, (0, 0, 0, 1, 1, 1)),
         (3, EXCHANGED, 2, (1, 0, 0, 0, 1, 1)),
@@ -179,7 +179,7 @@ EXCHANGED = {partition: 2 if partition < 3 else 1 for partition in range(6)}
         (3, EXCHANGED, 9, (1, 1, 1, 0, 0, 0)),
         # A swap would only exchange which shard is next to its leader.
         (3, dict.fromkeys(range(6), 2), 9, (0, 0, 0, 1, 1, 1)),
-        # One move within the balance, then swaps.
+        # The assignor makes one move that the balance allows, and then swaps.
         (4, EXCHANGED | {6: 2}, 1, (1, 0, 0, 0, 1, 1, 1)),
         (4, EXCHANGED | {6: 2}, 2, (1, 0, 0, 0, 0, 1, 1)),
         (4, EXCHANGED | {6: 2}, 3, (1, 1, 0, 0, 0, 1, 1)),
@@ -241,7 +241,7 @@ def test_later_started_of_two_members_with_one_address_gets_the_shards(turned: b
     winner, loser = members.index(newer), members.index(older)
     assert plan.owners == (winner, winner)
     assert plan.doubles == {loser: winner}
-    # The older member remains the holder, so that it can hand over.
+    # The older member remains the holder of the shards, so that it can hand them over.
     assert plan.holders == (loser, loser)
 
 

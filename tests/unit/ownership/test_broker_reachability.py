@@ -186,7 +186,7 @@ async def test_reported_reachability_is_kept_while_no_broker_answers(
     await fleet.wait_until(lambda: fleet.is_shared_by(*replicas) and group.state == STABLE, 60.0)
     await asyncio.sleep(60.0)
     assert are_all_leaders_reached(replicas)
-    # Members that Kafka removed meanwhile claim their shards again. The shards move to no other member.
+    # Members that Kafka removed meanwhile get their shards again. The shards move to no other member.
     for one, before in zip(replicas, resigned, strict=True):
         assert set(one.listener.resignations[len(before) :]) <= one.owned
 

@@ -207,7 +207,7 @@ async def test_shards_move_next_to_their_leaders_only_after_lasting_changes(
         lambda: count_local_shards() == fleet.state_partitions and fleet.is_shared_by(*replicas), HOUR_S
     )
     generation = group.generation
-    # Short changes of partition leaders cause no moves, and neither does time.
+    # Short changes of partition leaders move no shard.
     lead_partitions(lambda number: 1)
     await wait_for_intervals(0.9)
     lead_partitions(lambda number: 1 + number % 3)

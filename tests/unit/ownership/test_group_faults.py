@@ -74,13 +74,14 @@ async def test_removed_member_that_joins_again_keeps_its_shards(
     assert one.listener.elections == []
 
 
-async def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
+async def test_plan_for_a_lost_generation_is_not_used_for_the_next_generation(
     group: GroupInMemory,
     fleet: ReplicaGroup,
 ) -> None:
-    """A disconnected group coordinator lets one member lead a generation that it cannot store.
+    """A disconnected group coordinator lets one member lead a generation that the coordinator cannot store.
 
-    The next coordinator gives the same number to another generation, which another member leads.
+    The next group coordinator gives the same generation number to another generation, which another member
+    leads.
     """
     leader, follower = await fleet.add_all(2)
     generation = group.generation

@@ -1,4 +1,4 @@
-"""One member of a group without its tasks: reading of owners, draining, and placement as the group leader."""
+"""One group member without its tasks: it reads owners, drains, and places shards as the group leader."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def make_member(client: CountingGroupClient | None = None) -> GroupMember:
 
 
 async def lead_generation(member: GroupMember, generation: int, *other_metadata: bytes) -> None:
-    """Compute the assignments of a generation as the group leader, and adopt the own one."""
+    """Compute the assignments of a generation as the group leader, and adopt the leader's own assignment."""
     member.membership.leads = True
     members = {f"other {number}": each for number, each in enumerate(other_metadata)}
     assignments = await member.compute_assignments(generation, {**members, "me": member.encode_metadata()})
@@ -157,10 +157,10 @@ async def test_earliest_request_for_a_rebalance_applies(pauses_s: Sequence[float
     ],
 )
 @pytest.mark.parametrize("change", ["none", "joined again", "joins"])
-async def test_response_to_a_heartbeat(
+async def test_member_reacts_to_the_error_code_of_a_heartbeat(
     code: ErrorCode, is_renewed: bool, rejoins: bool, is_abandoned: bool, node: int, change: str
 ) -> None:
-    """While a join is in progress, only the loss of the member id requests another one."""
+    """While a join is in progress, only the loss of the member id causes another join."""
 
     class HeartbeatClient(CountingGroupClient):
         async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:

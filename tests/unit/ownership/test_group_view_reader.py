@@ -18,7 +18,7 @@ LIMITS = GroupLimits(retry_pause_first_s=0.1, retry_pause_max_s=1.0)
 pytestmark = pytest.mark.run_with(function=run)
 
 
-async def test_view_that_is_not_wanted_any_more_is_dropped() -> None:
+async def test_group_view_of_an_earlier_request_is_dropped() -> None:
     found: list[Any] = []
     reader = GroupViewReader(Any, found.append, state_partitions=4, limits=LIMITS)
 

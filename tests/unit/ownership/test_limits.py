@@ -1,4 +1,4 @@
-"""Relations between the times of a group member."""
+"""The lease of a group member ends before its session timeout and its rebalance timeout."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from coordinator.cluster.ownership.limits import LEASE_FRACTION, GroupLimits
 
 
 @pytest.mark.parametrize(("session_s", "rebalance_s"), [(6.0, 10.0), (10.0, 6.0)])
-def test_lease_ends_before_the_shorter_of_session_and_rebalance(session_s: float, rebalance_s: float) -> None:
+def test_lease_is_shorter_than_session_and_rebalance_timeout(session_s: float, rebalance_s: float) -> None:
     limits = GroupLimits(session_timeout_s=session_s, rebalance_timeout_s=rebalance_s)
     assert LEASE_FRACTION < 1
     assert limits.lease_s == 6.0 * LEASE_FRACTION

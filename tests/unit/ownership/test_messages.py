@@ -57,7 +57,7 @@ def test_elements_missing_in_an_earlier_release_have_defaults() -> None:
 
 
 @pytest.mark.parametrize("decode", [decode_metadata, decode_assignment])
-def test_another_version_is_refused_with_a_reason(decode: Callable[[bytes], object]) -> None:
+def test_message_of_another_version_is_refused_with_a_reason(decode: Callable[[bytes], object]) -> None:
     with pytest.raises(UnreadableMessage, match="it has version 3, and this release reads version 2"):
         decode(b'[3, {"anything": 1}]')
     with pytest.raises(UnreadableMessage, match="it has no version"):

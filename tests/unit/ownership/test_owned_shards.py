@@ -1,4 +1,4 @@
-"""The changes that an assignment causes, also after the log fenced a shard."""
+"""The elections and resignations of shards after an assignment, also if the log has fenced a shard."""
 
 import pytest
 

@@ -17,7 +17,7 @@ from tests.benchmarks.fleet_scale import INITIAL_DELAY_S, measure_group
 from tests.kafka_in_memory.group import GroupInMemory
 from tests.unit.ownership.replicas import ReplicaGroup
 
-# The limit for 500 coordinators with 1,000 state partitions.
+# The size limit in bytes for 500 coordinators with 1,000 state partitions.
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 

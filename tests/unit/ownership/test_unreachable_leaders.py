@@ -155,8 +155,8 @@ def test_member_next_to_the_leader_is_preferred_among_those_that_reach_it() -> N
 
 def test_reachability_has_priority_over_locality() -> None:
     leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2}
-    # The second member does not reach broker 1. So the first one gets all shards of broker 1, although it is
-    # on the host of broker 2.
+    # The second member does not reach broker 1. Therefore the first member gets all shards that broker 1
+    # leads, although it is on the host of broker 2.
     members = [make_member(0, broker_id=2), make_member(1, unreached={0, 1, 2})]
     assert assign_shards(members, leaders, 6).owners == (0, 0, 0, 1, 1, 1)
 

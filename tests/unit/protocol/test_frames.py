@@ -22,7 +22,7 @@ def test_several_frames_and_a_partial_frame_are_read() -> None:
 
 @settings(deadline=None)
 @given(bodies=st.lists(st.binary(max_size=20), max_size=8), data=st.data())
-def test_frames_do_not_depend_on_the_pieces(bodies: list[bytes], data: st.DataObject) -> None:
+def test_frames_do_not_depend_on_the_chunks_of_the_stream(bodies: list[bytes], data: st.DataObject) -> None:
     stream = encode_frames(*bodies)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     reader = FrameReader(20)
@@ -34,7 +34,7 @@ def test_frames_do_not_depend_on_the_pieces(bodies: list[bytes], data: st.DataOb
 
 
 @pytest.mark.parametrize("size", ["ffffffff", "80000000", "00000065", "7fffffff", "47455420"])
-def test_size_out_of_range_is_refused_permanently(size: str) -> None:
+def test_frame_size_out_of_range_is_refused_permanently(size: str) -> None:
     reader = FrameReader(100)
     with pytest.raises(FrameError, match="0 to 100"):
         reader.receive_data(encode_frames(b"abc") + bytes.fromhex(size))
@@ -43,7 +43,7 @@ def test_size_out_of_range_is_refused_permanently(size: str) -> None:
     assert reader.buffered_bytes < 20
 
 
-def test_size_is_refused_before_the_body_arrives() -> None:
+def test_invalid_frame_size_is_refused_before_the_body_arrives() -> None:
     reader = FrameReader(100)
     assert reader.receive_data(b"\0\0") == []
     with pytest.raises(FrameError):

@@ -314,7 +314,7 @@ def test_legacy_string_is_at_most_32767_bytes() -> None:
 
 
 def test_field_missing_in_a_version_is_dropped_only_if_ignorable() -> None:
-    """The delivery complete count is ignorable. The key type of FindCoordinator is not."""
+    """The delivery complete count is ignorable. The key type of FindCoordinator is not ignorable."""
     decoded = write_share_group_state.decode_request(
         write_share_group_state.encode_request(encode_write_request(delivery_complete_count=7), 0), 0, 0
     )

@@ -1,4 +1,4 @@
-"""Packed state batches. The decoder drops tagged fields, which Kafka does not define."""
+"""Packed state batches. The decoder drops tagged fields of state batches, because Kafka defines none."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_incomplete_batch_is_refused() -> None:
         unpack(PACKED[:-1])
 
 
-def test_no_tags_has_one_zero_byte_for_each_batch() -> None:
+def test_batches_without_tags_have_one_zero_tag_byte_each() -> None:
     assert NO_TAGS[0] is None
     assert list(NO_TAGS[1:]) == [b"\0" * count for count in range(127)]
 
@@ -77,8 +77,8 @@ def test_tagged_batch_is_decoded_as_without_tags(count: int, section: bytes) -> 
 
 
 @pytest.mark.parametrize(("count", "elements"), [(126, 2), (127, 2 + 127 // 16), (3200, 2 + 200)])
-def test_batches_without_tags_cost_a_sixteenth_of_an_element(count: int, elements: int) -> None:
-    """The topic and the partition cost one element each. Arrays of up to 126 batches cost nothing."""
+def test_batches_without_tags_count_as_a_sixteenth_of_an_element(count: int, elements: int) -> None:
+    """The topic and the partition count as one element each. Arrays of up to 126 batches add no element."""
     plain = pack([StateBatch(1, 1, 1, 1)] * count)
     encoded = write_api.encode_request(encode_write_request(plain), 0)
     write_api.decode_request(encoded, 0, 0, elements)
@@ -86,7 +86,7 @@ def test_batches_without_tags_cost_a_sixteenth_of_an_element(count: int, element
         write_api.decode_request(encoded, 0, 0, elements - 1)
 
 
-def test_each_batch_of_an_array_with_tags_costs_an_element_and_each_tag_one_more() -> None:
+def test_batch_in_an_array_with_tags_counts_as_one_element_and_each_tag_as_one() -> None:
     encoded = write_api.encode_request(encode_write_request(PACKED), 0)
     at = encoded.index(PACKED) + BATCH_BYTES - 1
     tagged = encoded[:at] + SECTION + encoded[at + 1 :]

@@ -67,7 +67,7 @@ def test_truncated_varint_raises_index_error() -> None:
 
 
 def test_error_codes_are_kafkas() -> None:
-    """aiokafka has a table of its own, without the newest codes and with former names of a few others."""
+    """aiokafka has its own table, which lacks the newest error codes and has a few outdated names."""
     known = {one.errno: one.message for one in vars(errors).values() if hasattr(one, "errno")}
     assert {code.name: code.value for code in ErrorCode if known.get(code.value) != code.name} == {
         **{"UNKNOWN_SERVER_ERROR": -1, "NONE": 0, "NOT_LEADER_OR_FOLLOWER": 6, "MESSAGE_TOO_LARGE": 10},

@@ -268,7 +268,7 @@ async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
         await check_coordinator_answers(here, other, asked)
 
 
-async def test_token_over_the_limit_is_not_read() -> None:
+async def test_sasl_token_over_the_size_limit_is_not_read() -> None:
     async with run_relay() as here:
         peer = await here.connect_peer()
         await peer.exchange_frame(handshake_request())
@@ -276,7 +276,7 @@ async def test_token_over_the_limit_is_not_read() -> None:
         assert await peer.wait_until_closed()
 
 
-async def test_only_a_token_frame_may_be_large() -> None:
+async def test_only_a_sasl_token_frame_may_be_large() -> None:
     async with run_relay() as here:
         for before, asked in (
             (b"", encode_request(API_VERSIONS, "x" * 9_000)),
@@ -292,7 +292,7 @@ async def test_only_a_token_frame_may_be_large() -> None:
         assert here.figures.refused == {"bad_frame": 3}
 
 
-async def test_large_tokens_share_a_memory_limit() -> None:
+async def test_large_sasl_tokens_share_a_memory_limit() -> None:
     large = token_request(plain_token(password="x" * (100 << 10)))
     async with run_relay(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
         first, second, third = [await here.connect_peer() for _ in range(3)]
@@ -322,7 +322,7 @@ async def test_slow_authentication_times_out() -> None:
         assert here.figures.undecided == 0
 
 
-async def test_unrouted_connections_are_closed_for_new_ones_at_the_limit() -> None:
+async def test_unrouted_connections_are_closed_for_new_ones_at_the_connection_limit() -> None:
     async with run_relay(check="none", limits=LIMITS._replace(connections_max=1)) as here:
         silent, broker = await here.connect_peer(), await here.connect_peer()
         assert await silent.wait_until_closed()

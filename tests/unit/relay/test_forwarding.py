@@ -247,7 +247,7 @@ async def test_stop_waits_only_for_responses_of_the_coordinator() -> None:
         await stopping
 
 
-async def test_stop_times_out() -> None:
+async def test_relay_stop_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(stop_s=0.1)) as here:
         peer, coordinator = await connect_persister(here)
         peer.send_bytes(encode_request(WRITE, PERSISTER, b"the last one"))

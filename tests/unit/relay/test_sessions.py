@@ -115,7 +115,7 @@ async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> No
         assert await peer.wait_until_closed()
 
 
-async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
+async def test_unreachable_broker_on_reauthentication_is_counted_as_no_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with run_relay() as here:

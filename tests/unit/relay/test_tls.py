@@ -35,7 +35,7 @@ from tests.unit.relay.fake_peers import (
     wait_seconds,
     wait_until,
 )
-from tests.unit.security.handshakes import client_context, resumes_session
+from tests.unit.security.handshakes import client_context, is_tls_session_resumed
 
 pytestmark = pytest.mark.run_with(function=uvloop.run)
 
@@ -140,7 +140,7 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: RelayC
         assert here.broker.accepted == 0
         assert here.figures.refused == {"principal": 2}
         context = certificates.peer_context(certificates.kafka)
-        assert not await asyncio.to_thread(resumes_session, here.listener.port, context)
+        assert not await asyncio.to_thread(is_tls_session_resumed, here.listener.port, context)
 
 
 async def test_removed_authority_closes_open_connections(certificates: RelayCertificates) -> None:

@@ -91,7 +91,7 @@ async def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, l
     driver = LingerDriver()
     await driver.commit(8, took_us)
     assert await driver.arrive()
-    # An arrival restarts the time limit.
+    # The arrival of an operation restarts the time limit of the linger.
     assert await driver.arrive(after_us=linger_us - 1)
     await asyncio.sleep((linger_us - 1) / 1e6)
     assert driver.rule.must_wait()

@@ -23,7 +23,7 @@ LEASE_S = 2.0
 def run_owner(
     fake: KafkaInMemory, monotonic: Callable[[], float] = loop_time
 ) -> AbstractAsyncContextManager[RuntimeDriver]:
-    """Run a coordinator that owns shard 0 until the end."""
+    """Run a coordinator that owns shard 0 until the block ends."""
     limits = LIMITS._replace(release_timeout_s=0.0)
     return run_replica(fake, limits, is_elected=True, monotonic=monotonic, lease_s=LEASE_S)
 

@@ -25,7 +25,7 @@ def make_slow_open(seconds: float, attempts: list[float]) -> Callable[[], "async
     return lambda: asyncio.ensure_future(open_slowly())
 
 
-async def test_open_is_retried_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+async def test_opening_of_the_log_is_retried_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     attempts: list[float] = []
     opening = LogOpener(make_slow_open(3 * REPEAT_INTERVAL_S, attempts), ManualClock())
@@ -50,7 +50,7 @@ async def test_log_that_opens_at_once_writes_no_log_line(caplog: pytest.LogCaptu
     assert caplog.text == ""
 
 
-async def test_stop_ends_the_wait_at_once() -> None:
+async def test_stop_ends_the_wait_for_the_log_at_once() -> None:
     opening = LogOpener(make_slow_open(1e9, []), ManualClock())
 
     stop_requested = asyncio.Event()
@@ -62,7 +62,7 @@ async def test_stop_ends_the_wait_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [LogRefused("wrong password"), ConfigError("a", 1, "2")])
-async def test_permanent_error_is_not_retried(error: CoordinatorError) -> None:
+async def test_permanent_error_of_opening_the_log_is_not_retried(error: CoordinatorError) -> None:
     async def raise_permanent_error() -> None:
         raise error
 

@@ -50,13 +50,13 @@ async def test_compaction_does_not_prune_a_healthy_small_log() -> None:
             await driver.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
         await driver.runtime.jobs.compact()
         assert driver.log.start_offset(0) == 0
-        # Compaction prunes if the log takes no writes, because the disk may be full.
+        # Compaction prunes if the log accepts no appends, because the disk may be full.
         driver.log.unhealthy = "disk full"
         await driver.runtime.jobs.compact()
         assert driver.log.start_offset(0) > 0
 
 
-async def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
+async def test_compaction_rewrites_each_state_once_and_then_waits_for_its_next_run() -> None:
     async with run_driver() as driver:
         driver.log.blocking = False
         await driver.send_request(WRITE, make_write(), make_write(partition=1))

@@ -43,7 +43,8 @@ async def test_late_log_end_of_an_ended_ownership_answers_no_read(
         lease.fresh = False
         await elect_shard(other)
         assert await other.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-        # `away` sees only one broker, which is cut off and slowly returns an old log end.
+        # The coordinator `away` reaches only one broker, which is partitioned and returns an old log end
+        # late.
         end_may_arrive, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
         find = finder.find
 
@@ -138,7 +139,7 @@ async def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
         may_fail.set()
         for _ in range(turns):
             await asyncio.sleep(0)
-        # Run after the end of the claim, but before its result is processed.
+        # Resign and elect the shard after the end of the claim, but before its result is processed.
         asyncio.get_running_loop().call_soon(driver.runtime.resign, 0)
         asyncio.get_running_loop().call_soon(driver.runtime.elect, 0)
         await asyncio.sleep(60)

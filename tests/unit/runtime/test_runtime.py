@@ -127,8 +127,8 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
         assert driver.metrics.counter_value("append_failures") == (error is not None)
 
 
-async def test_operations_of_a_run_are_limited() -> None:
-    """An operation without compiled code costs 16 of them; other shards wait for the next run."""
+async def test_operations_in_one_run_of_the_commit_scheduler_are_limited() -> None:
+    """An operation that runs without compiled code counts as 16; other shards wait for the next run."""
 
     class RunRecordingLog(BlockingLog):
         def health(self) -> str | None:
@@ -220,7 +220,7 @@ async def test_read_without_a_lease_waits_for_an_append() -> None:
         assert (await reading)[0].error_code == ErrorCode.NONE
 
 
-async def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
+async def test_reads_continue_and_writes_are_refused_while_the_log_is_unhealthy() -> None:
     async with run_driver() as driver:
         driver.log.unhealthy = "The disk is full."
         assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE

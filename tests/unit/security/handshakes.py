@@ -60,7 +60,7 @@ def perform_handshake(
     )
 
 
-def resumes_session(port: int, context: ssl.SSLContext) -> bool:
+def is_tls_session_resumed(port: int, context: ssl.SSLContext) -> bool:
     """Connect twice with TLS 1.2; return whether the second connection resumes the session of the first."""
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     session, resumed = None, None

@@ -134,7 +134,7 @@ async def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
 async def test_login_ends_when_the_key_of_its_token_is_removed(
     tmp_path: Path, key_id: str | None, other: TokenIssuer
 ) -> None:
-    """Also if the token does not name its key, and if another key has the same id."""
+    """The login ends also if the token does not name its key, or if another key has the same id."""
     issuer = TokenIssuer()
     file = tmp_path / "keys.json"
     issuer.write_keys(file)

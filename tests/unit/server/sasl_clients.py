@@ -65,7 +65,7 @@ def authenticate_frame(token: bytes, version: int = 2) -> bytes:
 
 
 async def log_in(client: WireClient, name: str = "alice", password: str = "") -> SaslAuthenticateResponse:
-    """Log in with PLAIN. If `password` is empty, use the correct one."""
+    """Log in with PLAIN. If `password` is empty, use the correct password."""
     assert (await send_handshake(client, "PLAIN")).error_code == 0
     return await send_authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
 

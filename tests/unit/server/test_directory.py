@@ -29,7 +29,7 @@ def make_replica(number: int, port: int = 9095, connections: int = 4) -> Replica
 
 
 def find_all_shards(directory: CoordinatorDirectory) -> dict[int, Coordinator]:
-    """Return the answer for each shard; assert that all its share-partitions get the same answer."""
+    """Return the result for each shard; assert that all its share-partitions have the same result."""
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key) for key in KEYS])
     answers: dict[int, Coordinator] = {}
     for key, answer in zip(KEYS, directory.find(request, 6).coordinators, strict=True):
@@ -52,7 +52,7 @@ def test_owner_of_each_shard_is_returned() -> None:
         assert FIRST <= answer.node_id <= INT32_MAX
 
 
-def test_replicas_give_equal_answers_whatever_they_answered_before() -> None:
+def test_replicas_with_equal_assignments_give_equal_answers() -> None:
     directory, other = make_directory(), make_directory()
     directory.set_assignment(
         Assignment(1, (make_replica(1), make_replica(2), make_replica(3)), (2,) * SHARDS)
@@ -132,11 +132,11 @@ LONG_KEYS = ["x" * 16_384] * 5
         (KEYS[:127], [127]),
         (KEYS, [200]),
         ([*KEYS, "no key", *KEYS[:2]], [200, 3]),
-        # A step has more than 32 Ki characters at most once.
+        # A step ends when its keys exceed 32 Ki characters.
         (LONG_KEYS, [3, 2]),
     ],
 )
-def test_response_in_steps_equals_the_response_at_once(
+def test_response_encoded_in_steps_equals_the_response_encoded_at_once(
     keys: list[object], sizes: list[int], version: int
 ) -> None:
     """Only versions with several keys have steps; only version 6 has keys of share groups."""

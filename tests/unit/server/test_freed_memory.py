@@ -1,4 +1,7 @@
-"""The memory of many closed connections is returned to the system. Few closed connections cause no trim."""
+"""The memory of many closed connections is returned to the system.
+
+Few closed connections cause no trim of the heap.
+"""
 
 import asyncio
 import os
@@ -66,7 +69,7 @@ async def test_listener_trims_the_heap_after_many_connections(heap_trimmed: asyn
 async def test_relay_collects_and_trims_the_heap_after_many_connections(
     heap_trimmed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, the relay kept 247 MB after 1 000 TLS connections with half a frame each."""
+    """Without the trim, the relay kept 247 MB after 1 000 TLS connections with half a frame each."""
     collected = asyncio.Event()
     monkeypatch.setattr(relay_listener.gc, "collect", collected.set)
     async with run_relay(limits=LIMITS._replace(sweep_s=0.001)) as here:

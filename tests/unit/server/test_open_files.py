@@ -54,7 +54,7 @@ def test_accepted_connections_leave_files_for_other_uses(
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
     assert connection_limit(2_000) == accepted
     assert system.limits == (open_files, hard)
-    # Some files are left even when all Kafka and HTTP connections are open.
+    # Some file descriptors are left even when all Kafka and HTTP connections are open.
     left = open_files - accepted - http_connection_limit()
     assert left >= min(128, open_files // 4) or open_files == resource.RLIM_INFINITY
     said = (
@@ -72,7 +72,7 @@ def test_accepted_connections_leave_files_for_other_uses(
         (64, 8),
     ],
 )
-def test_http_connections_take_a_bounded_part_of_the_files(
+def test_http_connection_limit_is_a_part_of_the_open_file_limit(
     open_files: int, accepted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", FakeResourceLimits(open_files, open_files).getrlimit)

@@ -135,7 +135,7 @@ def frame(number: int, size: int = 100) -> bytes:
     return pack(">i", size) + bytes([number]) * size
 
 
-async def test_bytes_like_a_frame_continue_an_incomplete_frame() -> None:
+async def test_bytes_that_look_like_a_frame_continue_an_incomplete_frame() -> None:
     clients = SharedMemoryConnections(bytes_max=50_000)
     client, _ = clients.open_connection()
     client.data_received(pack(">i", 2 * 104))
@@ -146,7 +146,10 @@ async def test_bytes_like_a_frame_continue_an_incomplete_frame() -> None:
 
 @pytest.mark.parametrize("in_flight_max", [1, 2])
 async def test_requests_in_flight_are_limited(in_flight_max: int) -> None:
-    """Each frame arrives on its own. Responses are written in request order, and release the memory."""
+    """The bytes of each frame arrive in a separate read.
+
+    Responses are written in request order, and release the memory.
+    """
     clients = SharedMemoryConnections(bytes_max=50_000)
     client, transport = clients.open_connection(LIMITS._replace(requests_in_flight_max=in_flight_max))
     for number in range(3):
@@ -218,7 +221,7 @@ async def test_last_response_of_a_draining_client_is_reported() -> None:
 
 
 @pytest.mark.parametrize("shift", [8, 16, 24])
-async def test_all_bytes_of_the_size_of_a_frame_are_used(shift: int) -> None:
+async def test_all_four_bytes_of_a_frame_size_are_decoded(shift: int) -> None:
     size = 1 << shift
     for arrived in (0, 4):
         clients = SharedMemoryConnections(bytes_max=1 << 30)
@@ -228,6 +231,6 @@ async def test_all_bytes_of_the_size_of_a_frame_are_used(shift: int) -> None:
     clients = SharedMemoryConnections(bytes_max=1 << 30)
     client, _ = clients.open_connection(LIMITS._replace(frame_bytes_max=1 << 30))
     client.data_received(frame(1, size) + frame(2, size - 8))
-    # A large frame takes a whole turn of the event loop.
+    # A large frame takes a whole iteration of the event loop.
     await asyncio.sleep(0)
     assert [len(each) for each in clients.handler.frames] == [size, size - 8]

@@ -69,7 +69,7 @@ async def test_tokens_have_no_header_after_handshake_version_0(serve_with_sasl: 
         assert await client.reader.readexactly(4) == b"\0\0\0\0"
         assert await find_coordinator_error_code(client) == 0
 
-        # In this protocol, a failed login has no error message.
+        # After SaslHandshake version 0, a failed login closes the connection without an error message.
         client = await served.connect()
         await send_handshake(client, "PLAIN", version=0)
         client.send(b"\0\0\0\5\0a\0b\0")
@@ -280,7 +280,7 @@ async def test_connections_of_unauthorized_clients_are_closed_for_a_broker(
             await log_in(broker)
         assert await unauthenticated.wait_until_closed()
         assert await refused.wait_until_closed()
-        # Authorized clients are not closed for others.
+        # Connections of authorized clients are not closed for other clients.
         late = await served.connect()
         assert await late.wait_until_closed()
         assert [await find_coordinator_error_code(broker) for broker in brokers] == [0, 0]

@@ -152,7 +152,8 @@ async def test_find_coordinator_for_other_key_types_returns_invalid_request(vers
         ("", {TOPIC_ID: [0]}, {}),
         ("group", {}, {}),
         ("group", {TOPIC_ID: []}, {}),
-        # Initialize returns the other topics; all other RPCs return no topic.
+        # For a topic without partitions, Initialize returns only the other topics, and all other RPCs return
+        # no topic.
         ("group", {TOPIC_ID: [], bytes(16): [0, 1]}, {bytes(16): [0, 1]}),
     ],
 )
@@ -304,7 +305,7 @@ async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
         hogs = [await served.connect() for _ in range(4)]
         for hog in hogs:
             hog.send(pack(">i", 60_000) + b"x" * 50_000)
-        # Wait until the memory is full. If the sweeper ran first, it has already closed a connection.
+        # Wait until the request memory is full. If the sweeper ran first, it has already closed a connection.
         await served.wait_until(
             lambda: (
                 served.listener.held_bytes >= 100_000
@@ -314,7 +315,7 @@ async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
         for n in range(3):
             client.send(request_frame(84, 0, n, read_state_body()))
             assert (await client.read_frame())[0] == n
-        # A connection that holds few bytes is not closed.
+        # The server does not close a connection whose incomplete frame has few bytes.
         small.send(request_frame(84, 0, 5, read_state_body())[-1:])
         assert (await small.read_frame())[0] == 5
 

@@ -17,7 +17,7 @@ from coordinator.security.tls import CertificateTrust, ServerTls
 from coordinator.serve.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
 from tests.certificates import CertificateAuthority, IssuedCertificate
-from tests.unit.security.handshakes import client_context, resumes_session
+from tests.unit.security.handshakes import client_context, is_tls_session_resumed
 from tests.unit.security.test_tls import replace_file
 from tests.unit.server.sasl_clients import FIND_BODY, find_coordinator_error_code, log_in, password_security
 from tests.unit.server.test_server import connect_and_initialize, write_state_body
@@ -96,7 +96,7 @@ async def test_client_certificate_gives_the_principal(tls_listener: TlsListener)
         assert await tls_listener.request_error_code(served, other) == CLUSTER_AUTHORIZATION_FAILED
         assert served.listener.connection_count == 3
         context = tls_listener.make_client_context(broker)
-        assert not await asyncio.to_thread(resumes_session, served.port, context)
+        assert not await asyncio.to_thread(is_tls_session_resumed, served.port, context)
 
 
 @pytest.mark.run_with(fixture="tls_listener")

@@ -57,7 +57,7 @@ async def test_requests_larger_than_the_read_buffer_keep_their_order(tls_listene
 
 
 @pytest.mark.run_with(fixture="tls_listener")
-async def test_first_of_the_connections_accepted_at_the_same_time_is_closed(
+async def test_first_of_several_connections_accepted_at_the_same_time_is_closed(
     tls_listener: TlsListener,
 ) -> None:
     """The clock of uvloop does not advance while several connections are accepted."""
@@ -74,7 +74,7 @@ async def test_first_of_the_connections_accepted_at_the_same_time_is_closed(
 
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_connections_keep_the_order_of_acceptance(tls_listener: TlsListener) -> None:
-    """The order decides which of several equally old connections is closed at the limit."""
+    """The order decides which of several equally old connections is closed at the connection limit."""
     context = tls_listener.make_client_context(tls_listener.authority.issue_certificate("broker-1"))
     async with tls_listener.serve() as served:
         clients = [await served.connect(context) for _ in range(20)]

@@ -12,9 +12,10 @@ from protocol.frames import FrameReader
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_state_body, write_state_body
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
-# The responses to fewer requests than this fill the socket.
+# The responses to fewer than this number of requests fill the socket buffers.
 REQUESTS_MAX = 3_000
-# Requests sent after the socket is full, then one request for each piece that the client reads.
+# The number of requests sent after the socket is full. Then the client sends one request for each piece that
+# it reads.
 MORE = 200
 PIECES = 40
 PIECE_BYTES = 200

@@ -1,4 +1,4 @@
-"""The texts of the delivery history: each kind of record, and the effect on a single record of the topic."""
+"""Texts of the delivery history: effects of state records, also on a single record of the user topic."""
 
 import pytest
 
@@ -78,7 +78,7 @@ MANY = [(20 + 2 * n, 20 + 2 * n, ACKNOWLEDGED, 1) for n in range(8)]
         (UnreadableValue(b"", "why"), "unreadable", "a record that cannot be read: why"),
     ],
 )
-def test_effect_of_each_kind_of_record_is_described(value: Value, kind: str, text: str) -> None:
+def test_effect_of_each_kind_of_state_record_is_described(value: Value, kind: str, text: str) -> None:
     step = apply_value(make_state(), value)
     event = describe_event(step, None)
     assert event is not None
@@ -113,7 +113,7 @@ def test_effect_of_each_kind_of_record_is_described(value: Value, kind: str, tex
         (make_state((21, 21, 0, 1)), make_snapshot(), "nothing is stored of it any more", (None, None)),
     ],
 )
-def test_effect_on_one_record_is_described(
+def test_effect_of_a_state_record_on_one_user_record_is_described(
     before: ShareState, value: Value, what: str, delivery: tuple[str | None, int | None]
 ) -> None:
     event = describe_event(apply_value(before, value), 21)
@@ -126,7 +126,7 @@ def test_effect_on_one_record_is_described(
 @pytest.mark.parametrize(
     "value", [make_update((20, 20, AVAILABLE, 1), (22, 22, AVAILABLE, 1)), make_update(start_offset=21)]
 )
-def test_record_that_does_not_change_has_no_event(value: Value) -> None:
+def test_state_record_without_effect_on_a_user_record_has_no_event(value: Value) -> None:
     assert describe_event(apply_value(make_state(), value), 21) is None
 
 

@@ -1,6 +1,6 @@
 """Regression tests for defects of Kafka's share coordinator.
 
-Names contain the number of Kafka's ticket or pull request. A hazard is a defect that has neither.
+Test names contain the number of Kafka's ticket or pull request. A hazard is a defect that has neither.
 """
 
 import sys
@@ -142,7 +142,7 @@ def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driver: DrivenShard) -
     assert len(driver.shard) == 0
 
 
-def test_inverted_batch_is_refused_with_a_message(driver: DrivenShard) -> None:
+def test_batch_that_ends_before_it_begins_is_refused_with_a_message(driver: DrivenShard) -> None:
     answer = driver.write(make_write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert "ends at offset 5, before it begins at 9" in str(answer.error_message)

@@ -1,4 +1,4 @@
-"""Each snapshot has the complete state, including fencing: if it replaces an update, or if a job writes it.
+"""Each snapshot has the complete state with fencing, whether it replaces an update or a job writes it.
 
 With updates_max=0, each record is a snapshot, so a reload depends on the last record alone.
 """

@@ -1,4 +1,4 @@
-"""Counts of acknowledged, released, rejected and skipped user records from one log record."""
+"""Counts of acknowledged, released, rejected and skipped user records from one state record."""
 
 import pytest
 
@@ -83,7 +83,9 @@ def test_changed_records_are_counted_and_none_is_skipped(
 
 
 @pytest.mark.parametrize("known", [(), ((103, 106, AVAILABLE, 2),)])
-def test_passed_records_that_never_completed_are_skipped(known: tuple[BatchTuple, ...]) -> None:
+def test_incomplete_records_below_a_new_start_offset_are_counted_as_skipped(
+    known: tuple[BatchTuple, ...],
+) -> None:
     change = compute_change(make_state((100, 102, ACKNOWLEDGED, 1), *known), make_update(start_offset=107))
     assert (change.skipped, change.skipped_to) == (4, 107)
 

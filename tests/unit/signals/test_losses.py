@@ -1,4 +1,4 @@
-"""Records that a coordinator reports as lost: jumps of start offsets, explained by its log."""
+"""User records that a coordinator reports as lost because the start offset skipped them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -135,7 +135,7 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
     assert coordinator.reads == reads
 
 
-async def test_reset_of_offsets_loses_nothing(coordinator: SkippingCoordinator) -> None:
+async def test_offset_reset_is_not_reported_as_lost_records(coordinator: SkippingCoordinator) -> None:
     coordinator.append_update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
     await coordinator.monitor.compute_signals()
     coordinator.log_start = 8

@@ -19,7 +19,7 @@ from tests.unit.log.kafka_logs import run_simulated
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 NOW_MS = 1_000_000_000
-# The state partition of KEY, of two.
+# The number of the state partition of KEY, if there are two state partitions.
 NUMBER = state_partition(KEY, 2)
 
 
@@ -29,8 +29,8 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
     )
 
 
-class FakeView:
-    """The part of `StateView` that the monitor uses."""
+class FakeStateView:
+    """A fake of the part of `StateView` that the monitor uses."""
 
     state_partitions = 2
 
@@ -79,7 +79,7 @@ class MonitorSetup:
     """A monitor with a fake view, fake topics, and a clock that the test sets."""
 
     def __init__(self, sample: AppendSampler | None = None) -> None:
-        self.view, self.topics = FakeView(), FakeTopics()
+        self.view, self.topics = FakeStateView(), FakeTopics()
         self.members = 1
         self.now_ms = NOW_MS
         self.events: list[SignalEvent] = []
@@ -141,7 +141,9 @@ async def test_lag_without_delivery_complete_count_uses_state_batches(monitor_se
     assert signals.lag == 7
 
 
-async def test_unmoved_start_offset_with_waiting_records_is_stuck(monitor_setup: MonitorSetup) -> None:
+async def test_group_with_waiting_records_and_unmoved_start_offset_is_stuck(
+    monitor_setup: MonitorSetup,
+) -> None:
     await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
     assert monitor_setup.events == []
     await asyncio.sleep(61)
@@ -167,7 +169,7 @@ async def test_group_is_not_stuck_because_the_state_is_outdated(
     assert monitor_setup.events == []
 
 
-async def test_problem_of_a_deleted_group_is_over(monitor_setup: MonitorSetup) -> None:
+async def test_problem_ends_when_its_group_is_deleted(monitor_setup: MonitorSetup) -> None:
     monitor_setup.members = 0
     await monitor_setup.compute_signals()
     monitor_setup.view.states = {}
@@ -176,7 +178,7 @@ async def test_problem_of_a_deleted_group_is_over(monitor_setup: MonitorSetup) -
     assert events == [("no-consumers", True), ("no-consumers", False)]
 
 
-async def test_missing_consumers_are_reported_until_the_cluster_denies_it(
+async def test_missing_consumers_are_reported_until_the_cluster_reports_a_member(
     monitor_setup: MonitorSetup,
 ) -> None:
     monitor_setup.members = 0
@@ -213,7 +215,7 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
 
 @pytest.mark.parametrize("is_observer", [True, False])
 async def test_rates_are_records_per_second_between_two_calls(is_observer: bool) -> None:
-    """An observer counts the records that it follows, a coordinator those that it appends."""
+    """An observer counts from the updates that it reads, a coordinator from the updates that it appends."""
     sample = None if is_observer else AppendSampler()
     monitor_setup = MonitorSetup(sample)
     assert (await monitor_setup.compute_signals()).acknowledged_rate == -1.0
