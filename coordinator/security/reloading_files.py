@@ -51,6 +51,7 @@ class ReloadingFiles:
                     reason,
                 )
             return False
+        self._last_error = ""
         _logger.info("Reloaded the %s.", self._description, extra={"file": self._paths[0]})
         return True
 
