@@ -6,19 +6,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coordinator.client import (
-    FencedLeaderEpoch,
-    FencedStateEpoch,
-    ReadState,
     ShareCoordinatorClient,
     SharePartitionKey,
-    StateBatch,
-    StateSummary,
-    Uninitialised,
     UnknownTopicOrPartition,
 )
 from protocol.messages import read_share_group_state_summary as summary_api
-from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 from tests.kafka.built_in import BuiltInCoordinator
+from tests.unit.client.test_contract import check_states_and_errors
 
 pytestmark = pytest.mark.broker
 
@@ -44,35 +38,7 @@ def run_on_kafka(
 
 def test_client_initializes_reads_writes_and_deletes_state(built_in_coordinator: BuiltInCoordinator) -> None:
     key = SharePartitionKey(GROUP, built_in_coordinator.topic_id, 0)
-
-    async def run_test(client: ShareCoordinatorClient) -> None:
-        with pytest.raises(Uninitialised):
-            await client.read(key, leader_epoch=0)
-        await client.initialize(key, state_epoch=3, start_offset=10)
-        assert await client.read(key, leader_epoch=5) == ReadState(3, 10, [])
-        await client.write(
-            key,
-            state_epoch=3,
-            leader_epoch=5,
-            start_offset=12,
-            delivery_complete_count=2,
-            batches=[
-                StateBatch(10, 13, ACKNOWLEDGED, 1),
-                StateBatch(14, 14, AVAILABLE, 2),
-                StateBatch(16, 16, ARCHIVED, 1),
-            ],
-        )
-        batches = [StateBatch(12, 13, 2, 1), StateBatch(14, 14, 0, 2), StateBatch(16, 16, 4, 1)]
-        assert await client.read(key, leader_epoch=5) == ReadState(3, 12, batches)
-        with pytest.raises(FencedLeaderEpoch):
-            await client.write(key, state_epoch=3, leader_epoch=4, start_offset=12)
-        with pytest.raises(FencedStateEpoch):
-            await client.write(key, state_epoch=2, leader_epoch=5, start_offset=12)
-        assert await client.summary(key) == StateSummary(3, 5, 12, 2)
-        await client.delete(key)
-        assert (await client.summary(key)).start_offset == -1
-
-    assert run_on_kafka(built_in_coordinator, run_test) == []
+    assert run_on_kafka(built_in_coordinator, lambda client: check_states_and_errors(client, key)) == []
 
 
 def test_results_of_a_request_for_many_partitions_are_in_request_order(

@@ -35,62 +35,47 @@ async def open_client(*, direct: bool = False) -> AsyncIterator[ShareCoordinator
         yield client
 
 
+async def check_states_and_errors(client: ShareCoordinatorClient, key: SharePartitionKey) -> None:
+    """Initialize, read, write and delete state, and check each class of errors."""
+    with pytest.raises(Uninitialised) as caught:
+        await client.read(key, leader_epoch=0)
+    assert (caught.value.key, caught.value.error_code) == (key, ErrorCode.INVALID_REQUEST)
+    with pytest.raises(Uninitialised):
+        await client.write(key, state_epoch=0, leader_epoch=0, start_offset=0)
+    await client.initialize(key, state_epoch=3, start_offset=10)
+    assert await client.read(key, leader_epoch=5) == ReadState(3, 10, [])
+    await client.write(
+        key,
+        state_epoch=3,
+        leader_epoch=5,
+        start_offset=12,
+        delivery_complete_count=2,
+        batches=[
+            StateBatch(10, 13, ACKNOWLEDGED, 1),
+            StateBatch(14, 14, AVAILABLE, 2),
+            StateBatch(16, 16, ARCHIVED, 1),
+        ],
+    )
+    batches = [StateBatch(12, 13, 2, 1), StateBatch(14, 14, 0, 2), StateBatch(16, 16, 4, 1)]
+    assert await client.read(key, leader_epoch=5) == ReadState(3, 12, batches)
+    with pytest.raises(FencedLeaderEpoch):
+        await client.read(key, leader_epoch=4)
+    with pytest.raises(FencedLeaderEpoch):
+        await client.write(key, state_epoch=3, leader_epoch=4, start_offset=12)
+    with pytest.raises(FencedStateEpoch):
+        await client.write(key, state_epoch=2, leader_epoch=5, start_offset=12)
+    with pytest.raises(FencedStateEpoch):
+        await client.initialize(key, state_epoch=2, start_offset=0)
+    assert await client.summary(key) == StateSummary(3, 5, 12, 2)
+    await client.delete(key)
+    assert (await client.summary(key)).start_offset == -1
+
+
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
-async def test_state_is_initialized_written_read_and_deleted(direct: bool) -> None:
+async def test_states_and_errors(direct: bool) -> None:
+    """tests/conformance/test_client.py has the same test with Kafka's own coordinator."""
     async with open_client(direct=direct) as client:
-        await client.initialize(KEY, state_epoch=3, start_offset=10)
-        assert await client.read(KEY, leader_epoch=5) == ReadState(3, 10, [])
-        await client.write(
-            KEY,
-            state_epoch=3,
-            leader_epoch=5,
-            start_offset=12,
-            delivery_complete_count=2,
-            batches=[
-                StateBatch(10, 13, ACKNOWLEDGED, 1),
-                StateBatch(14, 14, AVAILABLE, 2),
-                StateBatch(16, 16, ARCHIVED, 1),
-            ],
-        )
-        state = await client.read(KEY, leader_epoch=5)
-        assert state == ReadState(
-            3, 12, [StateBatch(12, 13, 2, 1), StateBatch(14, 14, 0, 2), StateBatch(16, 16, 4, 1)]
-        )
-        assert await client.summary(KEY) == StateSummary(3, 5, 12, 2)
-        await client.delete(KEY)
-        assert await client.summary(KEY) == StateSummary(0, 0, -1, -1)
-
-
-async def test_read_and_write_without_state_raise_uninitialised() -> None:
-    async with open_client() as client:
-        with pytest.raises(Uninitialised) as caught:
-            await client.read(KEY, leader_epoch=0)
-        assert caught.value.key == KEY
-        assert caught.value.error_code is ErrorCode.INVALID_REQUEST
-        assert caught.value.message
-        with pytest.raises(Uninitialised):
-            await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
-        await client.delete(KEY)
-
-
-async def test_old_leader_epoch_is_fenced() -> None:
-    async with open_client() as client:
-        await client.initialize(KEY, state_epoch=1, start_offset=0)
-        await client.read(KEY, leader_epoch=2)
-        with pytest.raises(FencedLeaderEpoch) as caught:
-            await client.write(KEY, state_epoch=1, leader_epoch=1, start_offset=0)
-        assert caught.value.key == KEY
-        with pytest.raises(FencedLeaderEpoch):
-            await client.read(KEY, leader_epoch=1)
-
-
-async def test_old_state_epoch_is_fenced() -> None:
-    async with open_client() as client:
-        await client.initialize(KEY, state_epoch=2, start_offset=0)
-        with pytest.raises(FencedStateEpoch):
-            await client.initialize(KEY, state_epoch=1, start_offset=0)
-        with pytest.raises(FencedStateEpoch):
-            await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
+        await check_states_and_errors(client, KEY)
 
 
 async def test_response_has_one_result_per_share_partition_in_request_order() -> None:

@@ -248,6 +248,12 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     assert tls.reload_if_changed() is True
     assert served_certificate_name(tls, our_authority) == "after"
 
+    # The same error after a successful reload is new.
+    caplog.clear()
+    spoil(issued)
+    assert tls.reload_if_changed() is False
+    assert [record.getMessage() for record in caplog.records] == [line]
+
 
 async def test_watch_reloads_changed_files_although_a_read_fails(
     our_authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
