@@ -55,7 +55,7 @@ class Disk(Protocol):
         """
 
     def unlock(self) -> None:
-        """Close all files and release the lock.  No write may be in progress.  Harmless without the lock."""
+        """Wait for the write in progress, close all files, release the lock.  Harmless without the lock."""
 
     def names(self) -> list[str]:
         """Return the sorted names of the files without the lock file."""
@@ -95,17 +95,14 @@ class Disk(Protocol):
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
-    """Write, sync and wait for the result, even if the caller is cancelled.  Raises OSError."""
+    """Write, sync and wait for the result.  Raises OSError.  After a cancellation, only unlock the disk."""
     written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    if disk.write(name, position, data, True, written.set_result):
-        return
-    try:
-        error = await asyncio.shield(written)
-    except asyncio.CancelledError:
-        # The folder may be unlocked only after the write.
-        await written
-        raise
-    if error is not None:
+
+    def on_written(error: Exception | None) -> None:
+        if not written.cancelled():
+            written.set_result(error)
+
+    if not disk.write(name, position, data, True, on_written) and (error := await written):
         raise error
 
 
