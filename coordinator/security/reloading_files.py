@@ -52,7 +52,7 @@ class ReloadingFiles:
                     reason,
                 )
             return False
-        self._file_stats = file_stats
+        self._file_stats, self._last_error = file_stats, ""
         _logger.info("Reloaded the %s.", self._description, extra={"file": self._paths[0]})
         return True
 
