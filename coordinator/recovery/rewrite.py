@@ -53,14 +53,7 @@ from coordinator.recovery.share_partitions import (
     row_share_partition,
 )
 from coordinator.recovery.sources import open_source
-from coordinator.recovery.sources.base import (
-    END,
-    UNKNOWN_SIZE,
-    LogCut,
-    LogRange,
-    Source,
-    run_coroutine_on_thread,
-)
+from coordinator.recovery.sources.base import END, LogCut, LogRange, Source, run_coroutine_on_thread
 from coordinator.recovery.sources.topic_access import make_topic_options
 from coordinator.recovery.state_tasks import (
     AFFECTED_OUTPUT,
@@ -351,9 +344,7 @@ def _discard_progress(what: str, done: int, total: int) -> None:
 
 def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
     """Run the writer for each part of the target. Raises ResultsIncomplete if states were not read."""
-    ranges = [
-        LogRange(part[0], 0, 0, UNKNOWN_SIZE, place=part, number=number) for number, part in enumerate(parts)
-    ]
+    ranges = [LogRange(part[0], 0, 0, place=part, number=number) for number, part in enumerate(parts)]
     outputs = engine.run(writer, ranges)
     report: _Report = Counter()
     for row in output_rows(outputs, _REPORT_OUTPUT):

@@ -57,14 +57,14 @@ class LogCut(NamedTuple):
 class LogRange:
     """The log of one state partition, or of several, which one task reads in log order.
 
-    `records` is the approximate number of records, or UNKNOWN_SIZE. Only the source uses `place`.  `number`
+    `records` is the approximate number of records, if it is known. Only the source uses `place`.  `number`
     is the index of the range in its job.  With `stored`, the range begins with the states of a checkpoint.
     """
 
     state_partition: int
     start: int
     end: int
-    records: int
+    records: int = UNKNOWN_SIZE
     place: Any = None
     number: int = 0
     stored: StoredStatesLocation | None = None
