@@ -180,11 +180,9 @@ class _Coordinator:
             await self._stop(runtime, listener, http)
             # Some invalid settings are detected only when the cluster is queried.
             return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
-        on_ready(
-            f"share coordinator on {config.listen._replace(port=listener.port)}, "
-            f"advertised as {advertised}, "
-            f"HTTP on {http.url}, log: {describe_log(config)}"
-        )
+        address = config.listen._replace(port=listener.port)
+        served = f"share coordinator on {address}, advertised as {advertised}"
+        on_ready(f"{served}, HTTP on {http.url}, log: {describe_log(config)}")
         await self._stop_requested.wait()
         _logger.info("Stopping; accepted requests are finished first.")
         runtime.mark_not_ready()
