@@ -191,7 +191,7 @@ class StructCodec(FieldCodec):
     def write(self, value: Any, pieces: list[bytes]) -> None:
         values: tuple[Any, ...] = astuple(value)
         if self._missing:
-            self._check_missing(values)
+            self._reject_unsupported_fields(values)
         for part in self._written:
             part.write(values[part.first : part.last] if part.is_run else values[part.first], pieces)
         if self._tagged is not None:
@@ -199,7 +199,7 @@ class StructCodec(FieldCodec):
         elif self._is_flexible:
             pieces.append(b"\0")
 
-    def _check_missing(self, values: tuple[Any, ...]) -> None:
+    def _reject_unsupported_fields(self, values: tuple[Any, ...]) -> None:
         """Raise EncodeError if a field that this version lacks is not its default."""
         for index, _, default in self._missing:
             if values[index] != default:

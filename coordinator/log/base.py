@@ -207,7 +207,7 @@ class SharedLog(StateLog, Protocol):
         """
         ...
 
-    def serving_delay_s(self, state_partition: int) -> float:
+    def earlier_leases_left_s(self, state_partition: int) -> float:
         """Return how many seconds to wait between reading the log and the first acknowledgement.
 
         Until then an earlier owner may serve reads, and appends are refused.

@@ -120,7 +120,7 @@ def read_claim(claim: LogRecord) -> ClaimValue:
     return ClaimValue(lease_ms, topic_id, value[name_at:].decode(errors="replace") or "an unknown owner")
 
 
-def claim_owner(claim: LogRecord) -> str:
+def claim_owner_name(claim: LogRecord) -> str:
     """Return the name of a claim's owner."""
     return read_claim(claim).owner
 

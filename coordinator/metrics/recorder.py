@@ -117,7 +117,7 @@ class Metrics:
         """
         self._counts[family][label] += by
 
-    def http_refused(self, status: int) -> None:
+    def count_http_refusal(self, status: int) -> None:
         """Count a refused HTTP request by the status of its response."""
         self.count("http_refused", str(status))
 
@@ -161,7 +161,7 @@ class Metrics:
         yield from self._counter_families()
         for name, _, meaning in HISTOGRAMS:
             yield histogram_family(name, meaning, self._histograms[name])
-        yield from self._log_families()
+        yield from self._state_log_families()
         if self._runtime is not None:
             yield gauge_family(
                 "ready",
@@ -171,7 +171,7 @@ class Metrics:
             yield gauge_family("append_inflight", "Appends in flight.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
         if self._forwarder is not None:
-            yield from self._forward_families(self._forwarder)
+            yield from self._forwarded_request_families(self._forwarder)
         for families in self._added_families:
             yield from families()
         yield gauge_family(
@@ -214,7 +214,7 @@ class Metrics:
         opened, closed = self._counts["connections_opened"][""], self._counts["connections_closed"]
         yield gauge_family("connections", "Open connections from brokers.", opened - sum(closed.values()))
 
-    def _forward_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
+    def _forwarded_request_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
         forwards = CounterMetricFamily(
             PREFIX + "forwarded",
             "Forwarded requests by API and first error code in the response.",
@@ -228,7 +228,7 @@ class Metrics:
         )
         yield from forwarder_families(forwarder)
 
-    def _log_families(self) -> Iterator[Metric]:
+    def _state_log_families(self) -> Iterator[Metric]:
         yield counter_family(
             "append_bytes", "Bytes appended to the log.", self.append_bytes.cumulative_counts()[1]
         )

@@ -10,7 +10,7 @@ from coordinator.process.clock import monotonic_seconds
 _Result = TypeVar("_Result")
 
 
-class _PreciseLoop(uvloop.Loop):
+class _PreciseClockLoop(uvloop.Loop):
     """A uvloop whose `time` is not rounded to whole milliseconds.
 
     Latencies are differences of `time`, and most are below a millisecond. Timers are uvloop's and are
@@ -22,4 +22,4 @@ class _PreciseLoop(uvloop.Loop):
 
 def run(main: Coroutine[None, None, _Result]) -> _Result:
     """Run a coroutine to its end on this event loop, and return its result."""
-    return uvloop.run(main, loop_factory=_PreciseLoop)
+    return uvloop.run(main, loop_factory=_PreciseClockLoop)

@@ -113,7 +113,7 @@ class UrlKeySource(KeySource):
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
         found = self.keys_with_id(key_id)
-        if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
+        if not found and (self._refresh_task is not None or self._keys_age_s() >= RETRY_INTERVAL_S):
             await self._refresh_keys()
             found = self.keys_with_id(key_id)
         return found
@@ -121,21 +121,21 @@ class UrlKeySource(KeySource):
     async def watch(self, interval_s: float) -> None:
         """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
         while True:
-            if not self._keys or self._age_s() >= self._refresh_s:
+            if not self._keys or self._keys_age_s() >= self._refresh_s:
                 await self._refresh_keys()
             await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 
-    def _age_s(self) -> float:
+    def _keys_age_s(self) -> float:
         return seconds_since_boot() - self._fetched_s
 
     async def _refresh_keys(self) -> None:
         """Fetch the URL; concurrent callers wait for the same response."""
         if self._refresh_task is None:
             self._refresh_task = asyncio.create_task(self._fetch_keys(), name="fetching keys for tokens")
-            self._refresh_task.add_done_callback(self._on_refreshed)
+            self._refresh_task.add_done_callback(self._on_keys_refreshed)
         await asyncio.wait({self._refresh_task})
 
-    def _on_refreshed(self, asking: "asyncio.Task[None]") -> None:
+    def _on_keys_refreshed(self, asking: "asyncio.Task[None]") -> None:
         self._refresh_task = None
 
     async def _fetch_keys(self) -> None:

@@ -170,7 +170,7 @@ def _format_attribute(name: str, value: str) -> str:
     if keyword is not None:
         return f"{keyword}={_escape_attribute_value(value)}"
     text = value.encode()
-    der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
+    der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _encode_der_length(len(text)) + text
     return f"{_attribute_oid(name)}=#{der.hex()}"
 
 
@@ -183,7 +183,7 @@ def _attribute_oid(name: str) -> str:
         return name
 
 
-def _der_length(length: int) -> bytes:
+def _encode_der_length(length: int) -> bytes:
     if length < 0x80:
         return bytes([length])
     digits = length.to_bytes((length.bit_length() + 7) // 8, "big")

@@ -86,7 +86,7 @@ class Users(ReloadingFiles):
         """Return a user by name, or None."""
         return self._users.get(name)
 
-    def is_unchanged(self, name: str, user: User | None) -> bool:
+    def has_same_credentials(self, name: str, user: User | None) -> bool:
         """Return whether `find_user` returns a user with the same password or keys as before."""
         now = self.find_user(name)
         if now is None or user is None or now.password is None or user.password is None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc
 from coordinator.serve.forwarding import ForwardableOperation, Forwarder
 from coordinator.serve.runtime import OperationOrigin, Runtime
-from coordinator.serve.runtime.operations import Decide, FastPathRequests
+from coordinator.serve.runtime.operations import Decide, FastPathExecutor
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.state_batches import BATCH_BYTES
@@ -146,12 +146,12 @@ class Service:
         """Return whether requests may be forwarded, now or later."""
         return self._forwarder is not None
 
-    def fast_path_requests(self) -> FastPathRequests | None:
+    def fast_path_executor(self) -> FastPathExecutor | None:
         """Return the executor of fast-path requests (`coordinator.fastpath`) or None.
 
         The executor never forwards requests.
         """
-        requests = self._runtime.fast_path_requests()
+        requests = self._runtime.fast_path_executor()
         if requests is not None:
             requests.elements_max = self.limits.elements_max
             requests.batches_max = self.limits.batches_per_write_max

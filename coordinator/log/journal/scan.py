@@ -245,7 +245,7 @@ class SegmentScan:
             f"{layout.RECOVERY_POINT_NAME} was written",
         )
 
-    def check_oldest(self) -> None:
+    def check_oldest_segment(self) -> None:
         """Refuse a journal whose oldest needed segments are missing."""
         if self._with_header and self._with_header[0].header.number > self.oldest:
             missing = self._describe(segment_name(self.oldest))

@@ -102,7 +102,7 @@ class JournalSegments:
 
     def prepare_spare_segment(self) -> None:
         """Start creating the next segment's file in the background, unless it exists already."""
-        if self._spare is not None or _is_running(self._preparing):
+        if self._spare is not None or _is_task_running(self._preparing):
             return
         if asyncio.get_running_loop().time() < self._retry_s:
             return
@@ -149,7 +149,7 @@ class JournalSegments:
         self._schedule_removal()
 
     def _schedule_removal(self) -> None:
-        if self._pending_removal and not self._readers and not _is_running(self._removing):
+        if self._pending_removal and not self._readers and not _is_task_running(self._removing):
             self._removing = _start_task(self._remove_files(), "journal drop")
 
     async def _remove_files(self) -> None:
@@ -178,7 +178,7 @@ class JournalSegments:
 
     def sync_retired_segments(self) -> None:
         """Sync all segments except the current one in the background."""
-        if not _is_running(self._syncing):
+        if not _is_task_running(self._syncing):
             self._syncing = _start_task(self._sync_retired_in_background(), "journal sync")
 
     async def _sync_retired_in_background(self) -> None:
@@ -213,7 +213,7 @@ def _needed_end_offsets(segment: Segment, starts: Sequence[int]) -> dict[int, in
     }
 
 
-def _is_running(task: asyncio.Task[None] | None) -> bool:
+def _is_task_running(task: asyncio.Task[None] | None) -> bool:
     return task is not None and not task.done()
 
 

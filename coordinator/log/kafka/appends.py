@@ -336,7 +336,7 @@ class Appender:
         why = "another process has replaced it"
         try:
             async for batch in self._read_batches(partition, previous, previous + 1):
-                if _has_own_producer(batch, ownership):
+                if _has_owners_producer(batch, ownership):
                     self._record_result(append, base_offset)
                     return
         except (LogError, DecodeError) as error:
@@ -353,7 +353,7 @@ class Appender:
             end = await self._end_offsets.find(append.state_partition)
             if not append.at_any_offset and end > expected:
                 async for batch in self._read_batches(append.state_partition, expected, expected + 1):
-                    if not _is_own_batch(batch, ownership, expected):
+                    if not _is_owners_batch(batch, ownership, expected):
                         await self._fail_unexpected_offset(append, expected, end)
                         return
         except (LogError, DecodeError) as error:
@@ -380,10 +380,10 @@ def _mark_outcome_unknown(append: AppendInFlight) -> None:
     append.may_be_appended = True
 
 
-def _has_own_producer(batch: RecordBatch, ownership: Ownership) -> bool:
+def _has_owners_producer(batch: RecordBatch, ownership: Ownership) -> bool:
     return (batch.producer_id, batch.producer_epoch) == (ownership.producer_id, ownership.producer_epoch)
 
 
-def _is_own_batch(batch: RecordBatch, ownership: Ownership, expected: int) -> bool:
+def _is_owners_batch(batch: RecordBatch, ownership: Ownership, expected: int) -> bool:
     at = (batch.base_offset, batch.base_sequence)
-    return _has_own_producer(batch, ownership) and at == (expected, ownership.sequence)
+    return _has_owners_producer(batch, ownership) and at == (expected, ownership.sequence)

@@ -42,7 +42,7 @@ def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: i
     """
     portion: list[Record] = []
     size_bytes = HEADER_BYTES
-    for begin, end in _complete_units(len(records), units):
+    for begin, end in _cover_records_with_units(len(records), units):
         unit = records[begin:end]
         unit_bytes = sum(RECORD_BYTES_IN_BATCH + len(key) + len(value or b"") for key, value in unit)
         if portion and size_bytes + unit_bytes > bytes_max:
@@ -53,7 +53,7 @@ def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: i
     yield portion
 
 
-def _complete_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
+def _cover_records_with_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
     """Yield the units, and each record outside of them as a separate unit."""
     at = 0
     for begin, end in units:

@@ -213,7 +213,7 @@ class KafkaLog(AppendReporter):
 
         now_ms = self._clock.now_ms()
         self._appender.append(
-            ownership, [record], now_ms, on_appended, self._add_size, at_any_offset=at_any_offset
+            ownership, [record], now_ms, on_appended, self._add_batch_size, at_any_offset=at_any_offset
         )
         # If the caller is cancelled, the append continues. Retrieve its exception, so that asyncio does not
         # log it.
@@ -306,7 +306,7 @@ class KafkaLog(AppendReporter):
         if not records:
             self._renew_lease(ownership, timestamp_ms, done)
             return
-        self._appender.append(ownership, records, timestamp_ms, done, self._record_batch, units=units)
+        self._appender.append(ownership, records, timestamp_ms, done, self._on_batch_stored, units=units)
 
     def _renew_lease(self, ownership: Ownership, timestamp_ms: int, done: AppendCallback) -> None:
         def on_appended(base_offset: int, error: LogError | None) -> None:
@@ -317,18 +317,18 @@ class KafkaLog(AppendReporter):
             done(base_offset, error)
 
         renewal = encode_renewal(ownership.state_partition, ownership.lease_ms)
-        self._appender.append(ownership, [renewal], timestamp_ms, on_appended, self._record_batch)
+        self._appender.append(ownership, [renewal], timestamp_ms, on_appended, self._on_batch_stored)
 
-    def _record_batch(self, state_partition: int, log_offset: int, batch: bytes) -> None:
-        self._add_size(state_partition, log_offset, batch)
+    def _on_batch_stored(self, state_partition: int, log_offset: int, batch: bytes) -> None:
+        self._add_batch_size(state_partition, log_offset, batch)
         self._append_observer((batch,), 0)
 
-    def _add_size(self, state_partition: int, log_offset: int, batch: bytes) -> None:
+    def _add_batch_size(self, state_partition: int, log_offset: int, batch: bytes) -> None:
         self._sizes[state_partition].add(log_offset, len(batch))
 
-    def serving_delay_s(self, state_partition: int) -> float:
+    def earlier_leases_left_s(self, state_partition: int) -> float:
         """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
-        return self._ownerships.serving_delay_s(state_partition)
+        return self._ownerships.earlier_leases_left_s(state_partition)
 
     def lease_left_s(self, state_partition: int) -> float:
         """Return the seconds for which reads may be answered from memory; 0 or less if they may not."""

@@ -97,7 +97,7 @@ class Ownerships:
             )
         return None
 
-    def serving_delay_s(self, state_partition: int) -> float:
+    def earlier_leases_left_s(self, state_partition: int) -> float:
         """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
         ownership = self._owned.get(state_partition)
         if ownership is None or not ownership.verified:

@@ -216,7 +216,7 @@ class Forwarder:
         """
         if self._closed:
             refuse_operations([operation], _STOPPING)
-        elif self._is_too_old(operation):
+        elif self._is_operation_too_old(operation):
             refuse_operations([operation], why)
         elif len(self._held) >= self._limits.held_max:
             refuse_operations([operation], _TOO_MANY_HELD)
@@ -231,14 +231,14 @@ class Forwarder:
         held, self._held = self._held, []
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
         for call, operation, why in held:
-            if self._is_too_old(operation):
+            if self._is_operation_too_old(operation):
                 refuse_operations([operation], why)
             elif not is_abandoned(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
             self._route_operations(call, operations)
 
-    def _is_too_old(self, operation: ForwardableOperation) -> bool:
+    def _is_operation_too_old(self, operation: ForwardableOperation) -> bool:
         return self._loop.time() - operation.received_s > self._limits.hold_s
 
     # Requests to other coordinators.
@@ -277,7 +277,7 @@ class Forwarder:
                 wanted, results = await self._exchange_with_owner(call, owner, peer, operations)
             finally:
                 # Release the memory before the responses cause new requests.
-                peer.release(request_bytes)
+                peer.release_capacity(request_bytes)
                 self._close_departed_peer(peer)
             if not wanted:
                 return
@@ -311,7 +311,7 @@ class Forwarder:
                 self._in_flight_requests[timeout] = _ForwardedRequest(owner, operations)
                 try:
                     async with peer.connection(self._connections_per_owner()) as connection:
-                        wanted = self._drop_unneeded(operations)
+                        wanted = self._drop_unneeded_operations(operations)
                         if not wanted:
                             return [], {}
                         parts = {operation.key: list(operation.unit) for operation in wanted}
@@ -326,11 +326,13 @@ class Forwarder:
         owners = len(self._assignment.replicas) if self._assignment is not None else len(self._peers)
         return self._limits.connections_to_each(owners)
 
-    def _drop_unneeded(self, operations: Sequence[ForwardableOperation]) -> list[ForwardableOperation]:
+    def _drop_unneeded_operations(
+        self, operations: Sequence[ForwardableOperation]
+    ) -> list[ForwardableOperation]:
         """Return the operations that are neither too old nor abandoned; refuse those that are too old."""
         wanted = []
         for operation in operations:
-            if self._is_too_old(operation):
+            if self._is_operation_too_old(operation):
                 refuse_operations([operation], _NO_RESPONSE)
             elif not is_abandoned(operation):
                 wanted.append(operation)

@@ -48,7 +48,7 @@ class ForwardingMode:
     def start(self) -> None:
         """Start the periodic check if the setting is "auto"."""
         if self._setting == "auto":
-            self._check_task = asyncio.create_task(self._check_periodically(), name="forwarding mode")
+            self._check_task = asyncio.create_task(self._check_topic_periodically(), name="forwarding mode")
 
     async def stop(self) -> None:
         """Stop the check and close the forwarder."""
@@ -57,10 +57,10 @@ class ForwardingMode:
             await asyncio.gather(self._check_task, return_exceptions=True)
         await self.forwarder.close()
 
-    async def _check_periodically(self) -> None:
+    async def _check_topic_periodically(self) -> None:
         while True:
             try:
-                self._apply_result(await self._topic_exists())
+                self._apply_topic_check(await self._topic_exists())
             except LogError as error:
                 # Keep the last result.
                 _logger.debug("Cannot check whether %s exists: %s", KAFKA_STATE_TOPIC, error)
@@ -71,7 +71,7 @@ class ForwardingMode:
                 )
             await asyncio.sleep(CHECK_INTERVAL_S if self._last_result else FIRST_CHECKS_INTERVAL_S)
 
-    def _apply_result(self, exists: bool | None) -> None:
+    def _apply_topic_check(self, exists: bool | None) -> None:
         active = exists is not False
         if self._last_result and active == self.forwarder.active:
             return

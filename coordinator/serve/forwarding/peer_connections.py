@@ -49,7 +49,7 @@ class PeerConnections:
         self._bytes += request_bytes
         return True
 
-    def release(self, request_bytes: int) -> None:
+    def release_capacity(self, request_bytes: int) -> None:
         """Release the capacity of a request."""
         self.in_flight -= 1
         self._bytes -= request_bytes

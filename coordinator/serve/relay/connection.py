@@ -263,10 +263,10 @@ class Connection:
         assert self._peer is not None
         assert self._broker is not None
         peer, broker = self._peer, self._broker
-        request_bytes = peer.take_buffered()
+        request_bytes = peer.take_buffered_bytes()
         self._count_bytes(len(request_bytes), 0)
         await broker.stream.send(request_bytes)
-        response_bytes = broker.take_buffered()
+        response_bytes = broker.take_buffered_bytes()
         if response_bytes:
             await peer.stream.send(response_bytes)
         await forward_both_ways(peer.stream, broker.stream, self._count_bytes, self._limits.half_closed_s)

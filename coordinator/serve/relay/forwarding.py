@@ -81,7 +81,7 @@ class _SocketForwarding:
         self.finished: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(source, self._on_source_readable)
         if first:
-            self._forward_or_fail(first)
+            self._forward_data_or_fail(first)
 
     def close(self) -> None:
         """Stop forwarding. Both streams stay open."""
@@ -107,14 +107,14 @@ class _SocketForwarding:
             self._fail_forwarding(error)
             return False
         if count:
-            self._forward_or_fail(_shared[:count])
+            self._forward_data_or_fail(_shared[:count])
             return not self._waiting and not self.finished.done()
         with suppress(OSError):
             self._target.shutdown(socket.SHUT_WR)
         self._complete_forwarding()
         return False
 
-    def _forward_or_fail(self, data: Bytes) -> None:
+    def _forward_data_or_fail(self, data: Bytes) -> None:
         """Forward data; any error ends the forwarding."""
         try:
             self._forward_data(data)
@@ -133,7 +133,7 @@ class _SocketForwarding:
             self._waiting = bytes(data[sent:count])
             self._loop.add_writer(self._target, self._on_writable)
         else:
-            self._on_pending_sent()
+            self._on_pending_data_sent()
 
     def _on_writable(self) -> None:
         try:
@@ -147,9 +147,9 @@ class _SocketForwarding:
         if not self._waiting:
             self._loop.remove_writer(self._target)
             self._loop.add_reader(self._source, self._on_source_readable)
-            self._on_pending_sent()
+            self._on_pending_data_sent()
 
-    def _on_pending_sent(self) -> None:
+    def _on_pending_data_sent(self) -> None:
         if self._on_all_sent is not None:
             self._on_all_sent()
         if self._ending:

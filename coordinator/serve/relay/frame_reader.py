@@ -87,12 +87,12 @@ class FrameReader:
         del self._buffer[:end]
         return frame
 
-    def take_buffered(self) -> bytes:
+    def take_buffered_bytes(self) -> bytes:
         """Remove all buffered bytes and return them."""
         rest, self._buffer = bytes(self._buffer), bytearray()
         return rest
 
-    def unread(self, data: bytes) -> None:
+    def put_back(self, data: bytes) -> None:
         """Put `data` back in front of the buffer."""
         self._buffer[:0] = data
 

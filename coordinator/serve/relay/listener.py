@@ -89,7 +89,7 @@ class Listener:
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             self._metrics.accepted += 1
-            if not self._ensure_capacity():
+            if not self._evict_if_full():
                 accepted.close()
                 continue
             accepted.setblocking(False)
@@ -98,7 +98,7 @@ class Listener:
             self._connections[connection] = task
             task.add_done_callback(partial(self._on_connection_done, connection))
 
-    def _ensure_capacity(self) -> bool:
+    def _evict_if_full(self) -> bool:
         """Return whether one more connection fits; if not, abort the oldest that have no destination yet."""
         if len(self._connections) < self.limits.connections_max:
             return True

@@ -82,7 +82,7 @@ class PersisterLink:
             self._coordinator.stream,
             self._peer.stream,
             self._count_responses,
-            on_all_sent=self._update_pending_event,
+            on_all_sent=self._update_no_response_pending,
         )
         requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
         try:
@@ -103,8 +103,8 @@ class PersisterLink:
                 requests = forward_bytes(
                     self._peer.stream,
                     self._coordinator.stream,
-                    self._filter_requests,
-                    first=self._peer.take_buffered(),
+                    self._count_request_bytes_to_forward,
+                    first=self._peer.take_buffered_bytes(),
                 )
                 either: set[asyncio.Future[Any]] = {requests.finished, stop}
                 try:
@@ -130,7 +130,7 @@ class PersisterLink:
             raise SessionEnded("a peer re-authenticated with another user or another mechanism")
         self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
-    def _filter_requests(self, data: Bytes) -> int:
+    def _count_request_bytes_to_forward(self, data: Bytes) -> int:
         """Return how many bytes are for the coordinator; put the other bytes back into the peer's buffer."""
         at, end = self._request_left, len(data)
         while at < end:
@@ -146,7 +146,7 @@ class PersisterLink:
         taken = min(at, end)
         self._request_left = at - taken
         if taken < end:
-            self._peer.unread(bytes(data[taken:]))
+            self._peer.put_back(bytes(data[taken:]))
         self._count_bytes(taken, 0)
         return taken
 
@@ -179,7 +179,7 @@ class PersisterLink:
         self._count_bytes(0, end)
         return end
 
-    def _update_pending_event(self) -> None:
+    def _update_no_response_pending(self) -> None:
         """Set the event if no response is pending and all received bytes have been sent to the peer."""
         if self._pending_responses <= 0 and self._response_left == 0 and not self._response_size_bytes:
             self._no_response_pending.set()

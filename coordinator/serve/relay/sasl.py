@@ -109,15 +109,15 @@ def parse_user(mechanism: str, token: bytes, sub_claim: str) -> str | None:
     except UnicodeDecodeError:
         return None
     if mechanism == "PLAIN":
-        return _plain_user(text)
+        return _parse_plain_user(text)
     if mechanism.startswith("SCRAM-"):
-        return _scram_user(text)
+        return _parse_scram_user(text)
     if mechanism == "OAUTHBEARER":
-        return _bearer_user(text, sub_claim)
+        return _parse_bearer_user(text, sub_claim)
     return None
 
 
-def _plain_user(text: str) -> str | None:
+def _parse_plain_user(text: str) -> str | None:
     parts = text.split("\0")
     if len(parts) != 3:
         return None
@@ -125,7 +125,7 @@ def _plain_user(text: str) -> str | None:
     return user if user and authorization_id in ("", user) else None
 
 
-def _scram_user(text: str) -> str | None:
+def _parse_scram_user(text: str) -> str | None:
     found = _SCRAM_FIRST.fullmatch(text)
     if found is None or "tokenauth" in found["rest"]:
         return None
@@ -135,7 +135,7 @@ def _scram_user(text: str) -> str | None:
     return user.replace("=2C", ",").replace("=3D", "=")
 
 
-def _bearer_user(text: str, sub_claim: str) -> str | None:
+def _parse_bearer_user(text: str, sub_claim: str) -> str | None:
     found = _BEARER_FIRST.fullmatch(text)
     if found is None:
         return None
@@ -156,13 +156,13 @@ def _decode_claims(token: str) -> dict[str, Any]:
         return {}
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = json.loads(payload, object_pairs_hook=_reject_duplicates)
+        claims = json.loads(payload, object_pairs_hook=_reject_duplicate_names)
     except (binascii.Error, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
 
 
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as a dict. Raises ValueError for duplicate names: parsers resolve them differently."""
     claims = dict(pairs)
     if len(claims) != len(pairs):

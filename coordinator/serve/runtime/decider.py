@@ -61,7 +61,7 @@ class Decider:
             )
             return None
 
-    def encode(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
+    def encode_records(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
         """Encode the records of an operation; if the log cannot store them, refuse it and return None.
 
         With a record above the size limit, the append of the whole batch would fail.

@@ -80,13 +80,13 @@ class ShardLoader:
         """Load this shard in the next pass; wait at most `release_wait_s` for its owner to release it."""
         self._begin_load(runner)
         if self._shared is None:
-            self._queue_for_pass(runner)
+            self._queue_shard_for_pass(runner)
             return
         # Claim each shard separately, because a partition without a leader must not delay the others.
         partition = runner.state_partition
         claim_task = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
         self._claims[partition] = claim_task
-        claim_task.add_done_callback(partial(self._claim_task_ended, partition))
+        claim_task.add_done_callback(partial(self._on_claim_task_done, partition))
 
     def _begin_load(self, runner: ShardRunner) -> None:
         runner.begin_loading()
@@ -113,7 +113,7 @@ class ShardLoader:
         )
         self._burst_shards = self._burst_records = 0
 
-    def _claim_task_ended(self, partition: int, claim_task: "asyncio.Task[None]") -> None:
+    def _on_claim_task_done(self, partition: int, claim_task: "asyncio.Task[None]") -> None:
         if self._claims.get(partition) is claim_task:
             del self._claims[partition]
 
@@ -130,7 +130,7 @@ class ShardLoader:
                 claim_task.cancel()
             await asyncio.gather(claim_task, return_exceptions=True)
 
-    def _is_claim_wanted(self, runner: ShardRunner) -> bool:
+    def _is_claim_needed(self, runner: ShardRunner) -> bool:
         """Return whether a claim in progress is still needed.
 
         A cancelled claim is not needed, even if its shard was elected again, because that election makes a
@@ -147,7 +147,7 @@ class ShardLoader:
         partition = runner.state_partition
 
         def is_claim_allowed() -> bool:
-            return self._may_claim() and self._is_claim_wanted(runner)
+            return self._may_claim() and self._is_claim_needed(runner)
 
         while True:
             if not await self._wait_until_claim_is_allowed(runner):
@@ -155,24 +155,24 @@ class ShardLoader:
             try:
                 runner.owner_epoch = await log.acquire_ownership(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
-                if self._is_claim_wanted(runner):
+                if self._is_claim_needed(runner):
                     self._end_load(partition)
                     runner.handle_fenced(error)
                 return
             except Exception as error:
-                if not self._is_claim_wanted(runner):
+                if not self._is_claim_needed(runner):
                     return
                 _log_failure(f"shard {partition} cannot be claimed", error)
                 runner.loading_failed(str(error))
                 self._end_load(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
-                if not self._is_claim_wanted(runner):
+                if not self._is_claim_needed(runner):
                     return
                 self._begin_load(runner)
             else:
-                if self._is_claim_wanted(runner):
-                    self._queue_for_pass(runner)
+                if self._is_claim_needed(runner):
+                    self._queue_shard_for_pass(runner)
                 return
 
     async def _wait_until_claim_is_allowed(self, runner: ShardRunner) -> bool:
@@ -186,14 +186,14 @@ class ShardLoader:
                 runner.loading_failed("without contact to its group, a coordinator claims no shards")
                 self._end_load(runner.state_partition)
             await asyncio.sleep(pause_s)
-            if not self._is_claim_wanted(runner):
+            if not self._is_claim_needed(runner):
                 return False
             pause_s = min(2 * pause_s, self._limits.tick_s)
         if runner.status is ShardStatus.FAILED:
             self._begin_load(runner)
         return True
 
-    def _queue_for_pass(self, runner: ShardRunner) -> None:
+    def _queue_shard_for_pass(self, runner: ShardRunner) -> None:
         self._waiting[runner.state_partition] = runner
         self._load_requested.set()
 
@@ -254,9 +254,9 @@ class ShardLoader:
             else:
                 runner.loading_failed(str(reason))
                 self._end_load(partition)
-                self._start_task(self._retry_after_pause(runner, shard))
+                self._start_task(self._retry_load_after_pause(runner, shard))
 
-    async def _retry_after_pause(self, runner: ShardRunner, shard: Shard) -> None:
+    async def _retry_load_after_pause(self, runner: ShardRunner, shard: Shard) -> None:
         """Load a shard again after a pause, unless it was closed or elected again in the meantime.
 
         A damaged shard is retried too, because an operator may have restored the file.
@@ -307,7 +307,7 @@ class ShardLoader:
 
     def _serve_after_earlier_leases(self, state_partition: int, loaded: Callable[[], None]) -> None:
         """Serve a shard when no earlier owner can answer reads from its memory."""
-        if self._shared is None or self._shared.serving_delay_s(state_partition) <= 0:
+        if self._shared is None or self._shared.earlier_leases_left_s(state_partition) <= 0:
             loaded()
         else:
             self._start_task(self._wait_for_leases(self._shared, state_partition, loaded))
@@ -315,7 +315,7 @@ class ShardLoader:
     async def _wait_for_leases(
         self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
     ) -> None:
-        while (wait_s := log.serving_delay_s(state_partition)) > 0:  # noqa: ASYNC110
+        while (wait_s := log.earlier_leases_left_s(state_partition)) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
         loaded()
 

@@ -36,7 +36,7 @@ class LogOpener:
 
         Raises LogRefused, and other errors that a retry cannot resolve.
         """
-        opened = asyncio.ensure_future(self._try_open())
+        opened = asyncio.ensure_future(self._try_open_log())
         stop = asyncio.ensure_future(stop_requested.wait())
         try:
             await asyncio.wait({opened, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -49,7 +49,7 @@ class LogOpener:
                 task.cancel()
             await asyncio.gather(opened, stop, return_exceptions=True)
 
-    async def _try_open(self) -> None:
+    async def _try_open_log(self) -> None:
         pause_s = PAUSE_FIRST_S
         while True:
             try:
@@ -58,7 +58,7 @@ class LogOpener:
             except LogRefused:
                 raise
             except LogUnavailable as error:
-                self._record_unavailable(str(error))
+                self._record_log_unavailable(str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if self._since:
@@ -71,7 +71,7 @@ class LogOpener:
             return []
         return [f"The log cannot be opened since {self._since}: {self._reason}"]
 
-    def _record_unavailable(self, reason: str) -> None:
+    def _record_log_unavailable(self, reason: str) -> None:
         self._reason = reason
         if not self._since:
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)

@@ -32,7 +32,7 @@ class OperationOrigin(Protocol):
         ...
 
 
-class FastPathRequests(Protocol):
+class FastPathExecutor(Protocol):
     """Executes and counts fast-path requests: writes, and reads that memory can answer now.
 
     A request is not a fast-path request if it has more than `elements_max` topics and partitions, if it

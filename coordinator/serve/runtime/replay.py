@@ -20,7 +20,7 @@ class Replay(Protocol):
         ...
 
 
-class GeneralReplay:
+class ReferenceReplay:
     """The reference implementation: it decodes and applies each record separately."""
 
     def __init__(self, shard: Shard) -> None:
@@ -39,7 +39,7 @@ class GeneralReplay:
 def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
     """Return a replay for each shard; equal group ids and topic ids share one object in memory."""
     if fastpath.compiled is None:
-        return {partition: GeneralReplay(shard) for partition, shard in shards.items()}
+        return {partition: ReferenceReplay(shard) for partition, shard in shards.items()}
     make_replay, shared_ids = fastpath.compiled.Replay, dict[Any, Any]()
     return {partition: make_replay(shard, shared_ids, replay_record) for partition, shard in shards.items()}
 

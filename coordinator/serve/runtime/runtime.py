@@ -19,7 +19,7 @@ from coordinator.serve.runtime.decider import Decider, ShardServices
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.runtime.operations import FastPathRequests, Operation, report_failure
+from coordinator.serve.runtime.operations import FastPathExecutor, Operation, report_failure
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
@@ -208,11 +208,11 @@ class Runtime:
         """Queue an operation in the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
 
-    def fast_path_requests(self) -> FastPathRequests | None:
+    def fast_path_executor(self) -> FastPathExecutor | None:
         """Return the executor of fast-path requests, or None without the compiled module."""
         if fastpath.compiled is None:
             return None
-        requests: FastPathRequests = fastpath.compiled.FastPathRequests(
+        requests: FastPathExecutor = fastpath.compiled.FastPathExecutor(
             self._runners,
             asyncio.get_running_loop().time,
             *self._metrics.request_histograms(),

@@ -94,7 +94,7 @@ class ShardQueue(OperationQueue):
         """Take an operation; it is answered exactly once, later or within this call."""
         if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
             self._queue_or_refuse(operation)
-        elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
+        elif operation.writes or not self._may_read_memory() or not self._answer_read_immediately(operation):
             self._queue.append(operation)
             self._scheduler.operation_arrived()
             if self._records_in_flight is None and not self._batch_scheduled:
@@ -117,7 +117,7 @@ class ShardQueue(OperationQueue):
         else:
             self._queue.append(operation)
 
-    def _is_leased(self) -> bool:
+    def _may_read_memory(self) -> bool:
         """Return whether the lease allows reads from memory; False if the log raises an exception."""
         self._reads_arrived = True
         try:
@@ -126,13 +126,13 @@ class ShardQueue(OperationQueue):
             report_failure("reading the lease failed", failure)
             return False
 
-    def _is_queued(self, key: SharePartitionKey) -> bool:
+    def _has_queued_operation(self, key: SharePartitionKey) -> bool:
         if self._queued_indexed < len(self._queue):
             self._queued_keys.update([operation.key for operation in self._queue[self._queued_indexed :]])
             self._queued_indexed = len(self._queue)
         return key in self._queued_keys
 
-    def _is_in_flight(self, key: SharePartitionKey) -> bool:
+    def _is_key_in_flight(self, key: SharePartitionKey) -> bool:
         self._index_in_flight_keys()
         return key in self._in_flight_keys
 
@@ -155,21 +155,21 @@ class ShardQueue(OperationQueue):
         self._in_flight_keys.clear()
         self._in_flight_indexed = 0
 
-    def _is_changing(self, key: SharePartitionKey) -> bool:
+    def _has_pending_change(self, key: SharePartitionKey) -> bool:
         """Return whether a share-partition has a queued or in-flight change."""
-        return self._is_in_flight(key) or self._is_queued(key)
+        return self._is_key_in_flight(key) or self._has_queued_operation(key)
 
     def state_to_read(self, key: SharePartitionKey) -> bytes | None:
         """Return the packed state of a share-partition if memory may answer a read of it now."""
         if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
             return None
-        if not self._is_leased() or self._is_changing(key):
+        if not self._may_read_memory() or self._has_pending_change(key):
             return None
         return self.shard.packed_state(key)
 
     def _answer_read_immediately(self, operation: Operation) -> bool:
         """Answer a read unless its share-partition is changing; return False if it is."""
-        if self._is_changing(operation.key):
+        if self._has_pending_change(operation.key):
             return False
         result = self._decider.decide(self.shard, operation)
         if result is not None:
@@ -246,14 +246,14 @@ class ShardQueue(OperationQueue):
         if result.records and not accepts_writes:
             refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
-        encoded = self._decider.encode(operation, result)
+        encoded = self._decider.encode_records(operation, result)
         if encoded is None:
             return
         for record in result.records:
             self.shard.apply(record, batch.now_ms)
             self._in_flight_keys.add(record.key)
         batch.add(result.records, encoded, is_unit=is_atomic(operation, result))
-        if result.records or not self._is_leased() or self._is_in_flight(operation.key):
+        if result.records or not self._may_read_memory() or self._is_key_in_flight(operation.key):
             operation.decided = result.answer
             self._awaiting_append.append(operation)
         else:
@@ -325,14 +325,14 @@ class ShardQueue(OperationQueue):
     ) -> bool:
         """Mark records durable. If that raises, start to load the shard again and return False."""
         try:
-            self._mark_durable(records, base_offset)
+            self._mark_append_durable(records, base_offset)
         except Exception as failure:
             report_failure("marking the records of an append durable failed", failure)
             self._recover(LogOutcomeUnknown(f"marking records durable failed: {failure!r}"), waiting)
             return False
         return True
 
-    def _mark_durable(self, records: list[StateRecord | None], base_offset: int) -> None:
+    def _mark_append_durable(self, records: list[StateRecord | None], base_offset: int) -> None:
         self._reads_arrived = False
         self._next_log_offset = base_offset + len(records)
         if not records:

@@ -32,7 +32,7 @@ class RequestMemory:
             waiting, self.waiting = self.waiting, set()
             loop = asyncio.get_running_loop()
             for waiter in waiting:
-                loop.call_soon(waiter.memory_available)
+                loop.call_soon(waiter.on_memory_available)
 
     @property
     def is_full(self) -> bool:
