@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 KAFKA_STATE_TOPIC = "__share_group_state"
 
 CHECK_INTERVAL_S = 60.0
-# The interval until the first check succeeds.
+# The interval between checks until the first check succeeds.
 FIRST_CHECKS_INTERVAL_S = 2.0
 
 

@@ -1,7 +1,8 @@
 """The relay: a proxy in front of a broker's inter-broker listener that routes persisters to the coordinator.
 
 A persister is recognised by its client id. If the listener uses SASL or TLS, the first frame of a connection
-does not contain the client id. The relay forwards the authentication to the broker and then chooses::
+does not contain the client id. The relay forwards the authentication to the broker and then chooses the
+destination::
 
     peer --(advertised inter-broker address)--> relay --SASL, and all that follows--> broker
                                                   |----Persister-client-*, allowed--> share-coordinator

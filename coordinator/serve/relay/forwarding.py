@@ -1,9 +1,9 @@
 """Forward bytes between two streams. Replication traffic takes the path through this module.
 
 Without TLS, event-loop callbacks copy bytes from socket to socket through one buffer shared by all
-connections. The buffer is empty when a callback returns. If the target socket accepts only a part, the rest
-is kept and reading pauses until it is sent. Per byte, this copying uses less CPU time than HAProxy in TCP
-mode, and per small message the same.
+connections. The buffer is empty when a callback returns. If the target socket accepts only a part of the
+bytes, the rest is kept and reading pauses until the rest is sent. This copying uses less CPU time than
+HAProxy in TCP mode, and the same for small messages.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from typing import Any
 from coordinator.serve.relay.streams import PlainStream, Stream
 
 Bytes = bytes | memoryview
-# Gets the received bytes and returns how many of them to forward. Fewer than all ends the forwarding.
+# Gets the received bytes and returns how many of them to forward. If this is fewer than all, the forwarding
+# ends.
 CountBytesToForward = Callable[[Bytes], int]
 
 _BUFFER_BYTES = 256 << 10
@@ -33,11 +34,11 @@ def forward_bytes(
 ) -> "_SocketForwarding | _StreamForwarding":
     """Forward `first`, then everything received from `source`, to `target`.
 
-    `count_to_forward` gets all bytes in order before they are sent. If it raises an exception, the forwarding
-    ends with this exception. `on_all_sent` is called each time that all accepted bytes have been sent.
+    `count_to_forward` gets all bytes in order before they are sent. If `count_to_forward` raises an
+    exception, the forwarding ends. `on_all_sent` is called each time that no received byte waits to be sent.
 
-    `finished` of the result is done when the source is closed or `count_to_forward` rejects bytes. It fails
-    with the error that ended the forwarding.
+    The future `finished` of the result is done when the source is closed or `count_to_forward` rejects bytes.
+    If an error ends the forwarding, the future `finished` has this error as its exception.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
         return _SocketForwarding(source.socket, target.socket, count_to_forward, first, on_all_sent)
@@ -75,7 +76,7 @@ class _SocketForwarding:
         # Bytes that the target has not accepted yet, and whether they are the last ones.
         self._waiting = b""
         self._ending = False
-        # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
+        # This poll reports a reset connection (POLLERR, POLLHUP), but no readable data.
         self._reset_poll = select.poll()
         self._reset_poll.register(source, 0)
         self.finished: asyncio.Future[None] = self._loop.create_future()
@@ -89,7 +90,7 @@ class _SocketForwarding:
             self.finished.cancel()
             self._remove_callbacks()
         elif not self.finished.cancelled():
-            # Mark the error as retrieved: the caller already handles the first error of the pair.
+            # Mark the error as retrieved: the caller handles only the first error of the two directions.
             self.finished.exception()
 
     def _on_source_readable(self) -> None:
@@ -98,7 +99,7 @@ class _SocketForwarding:
             pass
 
     def _read_and_forward(self) -> bool:
-        """Read once and forward the bytes; return whether more may be readable."""
+        """Read from the source once and forward the bytes; return whether more bytes may be readable."""
         try:
             count = self._source.recv_into(_shared)
         except BlockingIOError:

@@ -2,10 +2,10 @@
 
 If sessions have a lifetime, a peer re-authenticates on the same connection (KIP-368). The relay forwards
 these requests to the broker over a new connection, because the broker closes the first connection as idle. As
-at the broker, the mechanism and the user must stay the same. If the session has expired, the next request
-closes the connection.
+in a Kafka broker, a re-authentication must use the same mechanism and the same user. If the session has
+expired, the next request closes the connection.
 
-Bytes are forwarded as for replication, but the start of each frame is inspected.
+Bytes are forwarded like replication traffic, but the relay inspects the start of each frame.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class SessionEnded(Exception):
 
 
 class PersisterLink:
-    """Connects a persister with the coordinator. The task of the connection runs it once."""
+    """Connects a persister with the coordinator. The task of the connection calls `run` once."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class PersisterLink:
         self._reauthenticate = reauthenticate
         self._count_bytes = count_bytes
         self._loop = asyncio.get_running_loop()
-        # Remaining bytes of the current request and response, and the partial size of the next response.
+        # Remaining bytes of the current request and response, and the received part of the next response's
+        # size.
         self._request_left = 0
         self._response_left = 0
         self._response_size_bytes = b""
@@ -77,7 +78,7 @@ class PersisterLink:
         self._stop_requested.set()
 
     async def run(self) -> None:
-        """Forward until either side closes. Raises OSError, ProtocolError and SessionEnded."""
+        """Forward bytes until either side closes. Raises OSError, ProtocolError and SessionEnded."""
         responses = forward_bytes(
             self._coordinator.stream,
             self._peer.stream,
@@ -123,7 +124,8 @@ class PersisterLink:
         head = await self._peer.peek_head()
         if head.api_key not in _AUTHENTICATION:
             return
-        # The broker answers the re-authentication. Responses must stay in the order of the requests.
+        # The broker answers the re-authentication, so wait for the coordinator's responses first: responses
+        # must stay in the order of the requests.
         await self._no_response_pending.wait()
         exchange = await self._reauthenticate()
         if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
@@ -131,7 +133,7 @@ class PersisterLink:
         self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
     def _count_request_bytes_to_forward(self, data: Bytes) -> int:
-        """Return how many bytes are for the coordinator; put the other bytes back into the peer's buffer."""
+        """Return how many bytes to forward to the coordinator; put the rest back into the peer's buffer."""
         at, end = self._request_left, len(data)
         while at < end:
             if end - at < _BEGINNING.size:
@@ -158,7 +160,7 @@ class PersisterLink:
         self._no_response_pending.clear()
 
     def _count_responses(self, data: Bytes) -> int:
-        """Forward everything, and count the responses that end in `data`."""
+        """Subtract the responses that end in `data` from the pending ones; return the size of `data`."""
         at, end = 0, len(data)
         while at < end:
             if self._response_left == 0:
@@ -180,6 +182,6 @@ class PersisterLink:
         return end
 
     def _update_no_response_pending(self) -> None:
-        """Set the event if no response is pending and all received bytes have been sent to the peer."""
+        """Set `_no_response_pending` if all responses have been sent to the peer."""
         if self._pending_responses <= 0 and self._response_left == 0 and not self._response_size_bytes:
             self._no_response_pending.set()

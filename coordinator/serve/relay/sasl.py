@@ -3,8 +3,9 @@
 Only the broker decides whether a login succeeds. A response without an error is no proof: intermediate
 responses have no error either, and their number depends on the mechanism. Before a peer is routed to the
 coordinator, the relay therefore sends a request on the same connection. If the peer is not authenticated, the
-broker answers it with ILLEGAL_SASL_STATE or closes the connection (Kafka's SaslServerAuthenticator). If the
-user name is ambiguous, the user is None and the peer is not routed to the coordinator.
+broker answers this request with ILLEGAL_SASL_STATE or closes the connection (Kafka's
+SaslServerAuthenticator). If the user name is ambiguous, the user is None and the peer is not routed to the
+coordinator.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 (SCRAM), RFC 7628 (OAUTHBEARER); Kafka's PlainSaslServer, ScramMessages,
 OAuthBearerClientInitialResponse, SaslServerAuthenticator; KIP-152, KIP-368.
@@ -45,7 +46,7 @@ class RelayedExchange:
     """The state of one SASL exchange, read from its requests and responses."""
 
     def __init__(self, sub_claim: str) -> None:
-        """`sub_claim` is the claim of a token with the user name (sasl.oauthbearer.sub.claim.name)."""
+        """`sub_claim` is the claim that contains the user name (sasl.oauthbearer.sub.claim.name)."""
         self._sub_claim = sub_claim
         self._requested_mechanism = ""
         self._authenticate_version = 0
@@ -103,7 +104,7 @@ class RelayedExchange:
 
 
 def parse_user(mechanism: str, token: bytes, sub_claim: str) -> str | None:
-    """Return the user in the first message of an exchange, None if there is none or it is ambiguous."""
+    """Return the user in the first message of an exchange; None if the user is missing or ambiguous."""
     try:
         text = token.decode("utf-8")
     except UnicodeDecodeError:
@@ -163,7 +164,7 @@ def _decode_claims(token: str) -> dict[str, Any]:
 
 
 def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. Raises ValueError for duplicate names: parsers resolve them differently."""
+    """Return the pairs as a dict. Raises ValueError for duplicate names, which parsers treat differently."""
     claims = dict(pairs)
     if len(claims) != len(pairs):
         raise ValueError("duplicate claim")
@@ -180,7 +181,7 @@ _ANSWER = Struct(">ih")
 
 
 class LoginFailed(EndOfStream):
-    """The broker refused a login, and the peer has the response."""
+    """The broker refused a login, and its response was sent to the peer."""
 
 
 async def authenticate(

@@ -4,9 +4,9 @@ All waiting shards are loaded in one pass over the log, because the journal cont
 sequence, and after a failed group commit many shards load at once. A shard that cannot be loaded does not
 delay the others.
 
-In a log that several processes can write to, each load begins with a claim. The claim is in the log before
-the log is read, so that every later record is fenced or seen. In such a log, the partition of one shard may
-be unavailable alone. Shards therefore wait for each other only for a moment.
+In a log that several processes can write to, each load begins with a claim. The log is read after the claim
+is stored: earlier records are read, and readers ignore later records of earlier owners. In a topic, a single
+shard's partition may be unavailable. Shards of a topic therefore wait for each other only briefly.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ PASS_STALL_S = 2.0
 class ShardLoader:
     """Loads the requested shards together, in one pass over the log at a time. Runs as one task.
 
-    In a shared log, the next pass starts concurrently if a pass takes longer than `PASS_STALL_S`. A pass
-    over several shards fails if it receives no data for this time. Each shard of a failed pass is then loaded
+    In a shared log, the next pass starts concurrently if a pass takes longer than `PASS_STALL_S`. A pass over
+    several shards fails if it receives no data for `PASS_STALL_S`. Each shard of a failed pass is then loaded
     in a separate pass, until it has been loaded once.
     """
 
@@ -77,7 +77,7 @@ class ShardLoader:
         self._burst_shards = self._burst_records = 0
 
     def request_load(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
-        """Load this shard in the next pass; wait at most `release_wait_s` for its owner to release it."""
+        """Load this shard in the next pass; its owner has `release_wait_s` to release it."""
         self._begin_load(runner)
         if self._shared is None:
             self._queue_shard_for_pass(runner)
@@ -118,7 +118,7 @@ class ShardLoader:
             del self._claims[partition]
 
     async def cancel_load(self, runner: ShardRunner) -> None:
-        """Stop loading this shard, because it was closed. A pass in progress drops its records."""
+        """Stop loading this shard, because it was closed. A pass in progress ignores its records."""
         self._end_load(runner.state_partition)
         self._waiting.pop(runner.state_partition, None)
         claim_task = self._claims.pop(runner.state_partition, None)
@@ -141,7 +141,7 @@ class ShardLoader:
     async def _claim(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Claim a shard before it is read; close it if another owner claims it at the same time.
 
-        A coordinator that resigned sends no claim: it would fence the next owner.
+        A coordinator that resigned sends no claim, because the claim would fence the next owner.
         """
         backoff_s = self._limits.reload_backoff_first_s
         partition = runner.state_partition
@@ -178,7 +178,8 @@ class ShardLoader:
     async def _wait_until_claim_is_allowed(self, runner: ShardRunner) -> bool:
         """Wait until `may_claim` returns True; return whether this claim is still needed.
 
-        At startup, a process is elected a moment before it may claim. Only a longer wait is a failure.
+        At startup, a process is elected a moment before it may claim. Only a wait longer than one tick is a
+        failure.
         """
         pause_s = LEASE_PAUSE_FIRST_S
         while not self._may_claim():

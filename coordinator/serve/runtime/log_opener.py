@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 5.0
-# The interval in which a continuing wait is logged again.
+# The interval at which a wait that continues is logged again.
 REPEAT_INTERVAL_S = 60.0
 
 

@@ -1,7 +1,7 @@
 """Periodic jobs: snapshots of cold state, pruning and compaction.
 
-Each job is an operation in the queue of its shard, and is decided in order like the operations of clients. A
-job creates few records at a time, so that appends stay small and clients do not wait long. Source:
+Each job is an operation in the queue of its shard, and is executed in order, like the operations of clients.
+A job creates few records at a time, so that appends stay small and clients do not wait long. Source:
 ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
 """
 
@@ -30,7 +30,7 @@ _NO_KEY = SharePartitionKey("", bytes(16), -1)
 
 
 class _MaintenanceOperation(Operation):
-    """Writes snapshots for a periodic job. `written` is a future: the number of stored records, or None."""
+    """Writes snapshots for a periodic job. The future `written` is the number of stored records, or None."""
 
     __slots__ = ("written",)
 

@@ -37,7 +37,7 @@ class ReferenceReplay:
 
 
 def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
-    """Return a replay for each shard; equal group ids and topic ids share one object in memory."""
+    """Return a log replay for each shard; equal group ids and topic ids share one object in memory."""
     if fastpath.compiled is None:
         return {partition: ReferenceReplay(shard) for partition, shard in shards.items()}
     make_replay, shared_ids = fastpath.compiled.Replay, dict[Any, Any]()

@@ -33,7 +33,7 @@ PARTITIONS_PER_SLICE = 2_000
 
 
 class Runtime:
-    """All shards of this process. `start` before use, `stop` once."""
+    """All shards of this process. Call `start` before other methods, and `stop` once."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ CACHED_REQUEST_BYTES_MAX = 512
 
 
 _SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *RPC_BY_API_KEY)
-# Results of a large response that are encoded in one step: about 1 ms.
+# Number of results of a large response that are encoded in one step, which takes about 1 ms.
 _RESULTS_PER_STEP = 2_000
 # Fast-path requests below these sizes are executed in one step.
 _FAST_PATH_BYTES = {
@@ -111,7 +111,8 @@ class Api:
         if len(frame) < _HEADER_BEGIN.size:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         if self._large.has_request_of(origin):
-            # Queue it after the large request, so that the requests of one connection keep their order.
+            # Queue this request after the large request, so that the requests of one connection keep their
+            # order.
             self._queue_large_request(frame, origin, respond)
             return
         api_key, _, _ = _HEADER_BEGIN.unpack_from(frame)
@@ -127,7 +128,7 @@ class Api:
         self._large.add(origin, len(frame), respond, partial(self._handle_queued_request, frame, origin))
 
     def _handle_queued_request(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
-        """Handle a large request, or one that waited for a large request of its connection."""
+        """Handle a large request, or a request that waited for a large request of its connection."""
         if frame[:2] == _WRITE_KEY:
             while (is_executed := self._try_fast_path(frame, origin, respond)) is None:
                 yield
@@ -201,7 +202,7 @@ class Api:
     def _encode_next_step(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
     ) -> None:
-        """Encode the next piece of a large response; send the response after the last one."""
+        """Encode the next part of a large response; send the response after the last part."""
         piece = next(steps, None)
         if piece is None:
             finish(response, b"".join(pieces))
@@ -299,7 +300,7 @@ def _body_offset(frame: bytes) -> int:
 
 
 def _encode_response_in_steps(rpc: Rpc, response: Any, api_version: int) -> Iterator[bytes]:
-    """Encode a response piece by piece: the topics of a response, and the results of a topic, are arrays."""
+    """Yield an encoded response in parts: some elements of its arrays of topics and results at a time."""
     messages: Any = APIS[rpc.api_key].module
     yield write_uvarint(len(response.results) + 1)
     for topic in response.results:

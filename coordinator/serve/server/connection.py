@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
+# The start of a TLS handshake record. Read as a frame size, these bytes would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
 _SIZE_BYTES = 4
 # Bytes of queued frames that a connection handles in one turn; a byte of a response counts as a 16th.
@@ -228,7 +228,7 @@ class Connection:
         self._pause_or_resume_reading()
 
     def _take_turn(self) -> None:
-        """Handle queued frames, or the next bytes: all if the client is now authorized, else one frame."""
+        """Handle queued frames, or the received bytes: one frame while the client is unauthorized."""
         self._awaits_turn = False
         if self._queued_frames:
             self._handle_queued_frames()
@@ -247,7 +247,7 @@ class Connection:
         return len(self._response_slots) < self._requests_in_flight_max and self._writable
 
     def _handle_frame(self, frame: bytes) -> int:
-        """Handle a frame; return its bytes as counted for a turn."""
+        """Handle a frame; return the bytes that count against `_BYTES_PER_TURN`."""
         slot = ResponseSlot.__new__(ResponseSlot)
         slot.connection, slot.frame_bytes, slot.response = self, len(frame), None
         self._response_slots.append(slot)
@@ -308,7 +308,7 @@ class Connection:
         """Pass all further frames to a handler."""
         self._handler = handler
         self._fast_path = getattr(handler, "fast_path_executor", None)
-        # True if the client has logged in, where a login is required, and is allowed.
+        # True if the client is allowed and, where a login is required, has logged in.
         self.is_authorized, limits = handler.is_authorized, self._limits
         self._frame_bytes_max = limits.frame_bytes_max if self.is_authorized else limits.login_bytes_max
         self._reader.frame_bytes_max = self._frame_bytes_max
