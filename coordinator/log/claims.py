@@ -134,10 +134,10 @@ def _renewed_lease_ms(renewal: LogRecord) -> int:
 class AcceptedClaim(NamedTuple):
     """An accepted claim.
 
-    `previous_epoch` is the owner epoch before it, None if there was no owner.  `previous_offset` is the log
-    offset of that owner's claim, None if it was pruned.  From this claim on, the lease of the previous owner
-    may last `previous_lease_ms`, and that of any earlier owner `older_lease_ms`.
-    `topic_id` is the topic that the claim was made for, NO_TOPIC_ID if the owner did not know it.
+    `previous_epoch` is the owner epoch before this claim, None if there was no owner.  `previous_offset` is
+    the log offset of that owner's claim, None if it was pruned.  From this claim on, the lease of the
+    previous owner may last `previous_lease_ms`, and that of any earlier owner `older_lease_ms`. `topic_id` is
+    the topic that the claim was made for, NO_TOPIC_ID if the owner did not know it.
     """
 
     owner_epoch: int
@@ -151,11 +151,11 @@ class AcceptedClaim(NamedTuple):
 
 
 class FencingFilter:
-    """Applies the rules to the records of one state partition, in log order from the start of its log.
+    """Applies these rules to the records of one state partition, in log order from the log's start.
 
-    `owner_epoch` is the epoch of valid records at this position, None if they carry none.  `claim` is the
-    last accepted claim that was read.  To start in the middle of the log, pass the owner epoch at that
-    position.
+    `owner_epoch` is the owner epoch of valid records at this position, None if records carry no owner epoch.
+    `claim` is the last accepted claim that was read.  To start in the middle of the log, pass the owner epoch
+    at that position.
     """
 
     def __init__(self, owner_epoch: int | None = None) -> None:

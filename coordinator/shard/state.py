@@ -53,7 +53,7 @@ class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def batch_count(self) -> int:
-        """Number of state batches in flight."""
+        """Number of state batches in this state."""
         return len(self.batches) // BATCH_BYTES
 
 

@@ -37,7 +37,7 @@ class SegmentReport(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """Position of an incomplete write. `lost_commits` after it are ignored (`journal.sync=os` only)."""
+    """Position of an incomplete write. `lost_commits` later commits are ignored (`journal.sync=os`)."""
 
     file: str
     position: int

@@ -4,12 +4,12 @@ Appends queue. One commit is in flight at a time: it writes all queued appends a
 A callback at the end of each commit lets callers group appends (`coordinator.serve.runtime.group_commit`).
 If a commit fails, its bytes may or may not be on the disk, and another sync proves nothing. The journal
 abandons these bytes: it creates a segment whose durable header has the end position of the previous segment,
-and writes the records there. If that fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or
+and writes the records there. If this fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or
 `LogUnavailable` (records that were never written), and all appends are refused until a retry succeeds.
 
 When the journal becomes idle, the recovery point records the last durable commit (`recovery_point`). Every
-frame has the number of the oldest needed segment. Older files are removed after such a frame is durable. The
-header of the oldest file has the start offset of each state partition.
+frame has the number of the oldest needed segment. Segments before it are removed once a durable frame has its
+number. The header of the oldest file has the start offset of each state partition.
 """
 
 import asyncio
@@ -322,7 +322,7 @@ class Journal(UnsharedLog):
         self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment. Its header has the end of the previous one; commits after that end are ignored."""
+        """Begin a segment whose header has the end of the previous one; commits after it are ignored."""
         before = self._segments.current
         # If earlier records are not durable yet (`os` mode), the header must not allow removals.
         may_remove = (before is None or before.durable) and self._may_record_oldest_segment()
@@ -353,7 +353,7 @@ class Journal(UnsharedLog):
 
     @contextmanager
     def files_for_reading(self) -> Iterator[JournalFiles]:
-        """Yield the segments with their valid ends. No segment is removed within the block."""
+        """Yield the segments with their valid ends. Within the `with` block, no segment is removed."""
         with self._segments.segments_for_reading() as ends:
             yield JournalFiles(self._folder, tuple(ends), layout.first_position(self._state_partitions))
 

@@ -71,7 +71,7 @@ class SegmentWithHeader(NamedTuple):
 
 
 class JournalTail(NamedTuple):
-    """The end of the journal. `is_clean`: only zeros follow; `lost_commits`: later commits (`os` mode)."""
+    """The end of the journal: `is_clean` if only zeros follow; `lost_commits` counts later commits."""
 
     name: str
     position: int
@@ -228,7 +228,7 @@ class SegmentScan:
         return JournalTail(name, position, False, lost_commits)
 
     def check_recovery_point(self) -> None:
-        """Refuse a journal that ends before its last durable commit. Call this method after all segments."""
+        """Refuse a journal that ends before its last durable commit. Call this method last."""
         point = self._recovery_point
         if point is None or point.commit < self.next_commit:
             return

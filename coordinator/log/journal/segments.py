@@ -166,7 +166,7 @@ class JournalSegments:
 
     @contextmanager
     def segments_for_reading(self) -> Iterator[list[tuple[int, int]]]:
-        """Return number and valid end of all segments; within the block, their files are not removed."""
+        """Return number and valid end of all segments; their files stay until the `with` block ends."""
         self._readers += 1
         try:
             yield [(segment.number, segment.end) for segment in self.used]
@@ -174,7 +174,7 @@ class JournalSegments:
             self._readers -= 1
             self._schedule_removal()
 
-    # Segments written without a sync in `os` mode.
+    # The following methods sync segments that were written without a sync, in `os` mode.
 
     def sync_retired_segments(self) -> None:
         """Sync all segments except the current one in the background."""

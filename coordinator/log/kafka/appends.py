@@ -47,7 +47,7 @@ CHANNELS = tuple(f"append {number}" for number in range(1, 7))
 REQUEST_BYTES_MAX = 8 << 20
 
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
-# The broker rejected the batch without appending it, and would reject it again.
+# Errors with which a broker rejects a batch without appending it; the broker would reject the batch again.
 _REFUSED: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",

@@ -365,7 +365,7 @@ class KafkaLog(AppendReporter):
     def _may_prune(self, state_partition: int) -> bool:
         """Return whether a recent append has confirmed that the log has not lost records.
 
-        A truncated log may lack the records that replaced those to be deleted.
+        A truncated log may lack the later records that make the records to be deleted redundant.
         """
         return self.lease_left_s(state_partition) > 0
 

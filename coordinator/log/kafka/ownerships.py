@@ -54,7 +54,7 @@ class Ownerships:
         state_end: int,
         topic_id: bytes = NO_TOPIC_ID,
     ) -> None:
-        """Check that a claim was accepted and is the last one. Raises LogUnavailable if it must be repeated.
+        """Check that a claim was accepted and is the last one. Raises LogUnavailable if a retry is needed.
 
         Raises LogRefused if the last claim belongs to a topic with another id than `topic_id`.
         """
