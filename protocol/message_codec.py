@@ -81,7 +81,7 @@ def _message_codec(
 
 
 class _Field(NamedTuple):
-    """A field in one version. If the field has a fixed size, `format` is its format character of `struct`."""
+    """A field in one version. `format` is its format character of `struct` if it has a fixed size."""
 
     name: str
     type: Any
@@ -94,7 +94,7 @@ class _Field(NamedTuple):
 
     @property
     def is_untagged(self) -> bool:
-        """Whether the field has bytes at its place in the struct."""
+        """Whether the struct has bytes of the field outside the tagged-field section."""
         return self.tag is None and not self.is_missing
 
 
@@ -130,7 +130,7 @@ class _VersionLayout(NamedTuple):
         )
 
     def _make_field_codecs(self, fields: list[_Field]) -> list[codecs.FieldCodec]:
-        """Return the codecs of the fields in order; adjacent fields of fixed size have one."""
+        """Return the codecs of the fields in order; adjacent fields of fixed size share one codec."""
         parts: list[codecs.FieldCodec] = []
         run: list[_Field] = []
         for index, field in enumerate(fields):

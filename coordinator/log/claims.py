@@ -14,8 +14,8 @@ Records of a fenced owner therefore have no effect, even if no broker rejects th
 
 A *lease* limits reads: an owner serves reads from memory for `lease_ms` after it sent an append that was
 committed at the expected offset.  The claim and each *renewal* contain this duration.  If the previous owner
-wrote no release, the new owner waits for the longest lease that may still be valid.  Until then it appends
-only its claim.  Its first other record therefore proves that earlier leases have ended.
+wrote no release, the new owner waits for the longest lease that may still be valid.  Until then the new owner
+appends only its claim. The next record of the new owner therefore proves that earlier leases have ended.
 """
 
 from struct import Struct

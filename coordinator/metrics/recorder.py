@@ -40,7 +40,7 @@ from coordinator.metrics.families import (
 )
 from protocol.errors import ErrorCode
 
-# By API key. Early revisions of KIP-932 call 87 ReadShareGroupOffsetsState.
+# By API key. Early revisions of KIP-932 call API key 87 ReadShareGroupOffsetsState.
 API_NAMES = {
     10: "FindCoordinator",
     17: "SaslHandshake",
@@ -69,7 +69,7 @@ class Metrics:
         self._histograms = {name: Histogram(ranges) for name, ranges, _ in HISTOGRAMS}
         # This histogram has no ranges, because only the sum is exported.
         self.append_bytes = Histogram(())
-        # By shard, the log offset below which records were pruned. The entry is removed when this
+        # By shard, the log offset below which records were pruned. The entry of a shard is removed when this
         # process no longer owns the shard.
         self.prune_offsets: dict[int, int] = {}
         # Unix time of the last complete round of expiry.
@@ -245,7 +245,7 @@ class Metrics:
 
 
 class _FamilyCollector(Collector):
-    """Collector of the registry. It describes no family, so that registration does not collect them."""
+    """Collector of the registry. It describes no family, so that its registration collects none."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._collect_families = families

@@ -16,10 +16,10 @@ _IPV6_NETWORK_BITS = 64
 
 
 class FairQueue:
-    """Units of work by client address. A unit should take about a millisecond at most."""
+    """Runs units of work, the addresses in turn. A unit should take about a millisecond at most."""
 
     def __init__(self) -> None:
-        # In the order in which the addresses are served next.
+        # The units of work by address, in the order in which the addresses are served next.
         self._work: dict[str, deque[Work]] = {}
 
     def add(self, address: str, work: Work) -> None:

@@ -95,9 +95,10 @@ class FileKeySource(ReloadingFiles, KeySource):
 class UrlKeySource(KeySource):
     """The keys at a URL; empty until the first successful fetch.
 
-    `jwt.PyJWKClient` (2.15.1) cannot replace it. With a timeout of 10 s, it waited 60 s for a slow response,
-    and it read a response of 300 MB, which took 600 MB of memory. When the lifetime of its keys had ended and
-    the endpoint failed, it refused all tokens, and fetched once for each of 100 unknown key ids.
+    `jwt.PyJWKClient` (2.15.1) cannot replace this class. With a timeout of 10 s, PyJWKClient waited 60 s for
+    a slow response, and it read a response of 300 MB, which took 600 MB of memory. When the lifetime of its
+    keys had ended and the endpoint failed, PyJWKClient refused all tokens, and fetched once for each of 100
+    unknown key ids.
     """
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
@@ -111,7 +112,8 @@ class UrlKeySource(KeySource):
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
+        """Return the keys with a key id, or all for None. If there is no such key, fetch the URL
+        (rate-limited)."""
         found = self.keys_with_id(key_id)
         if not found and (self._refresh_task is not None or self._keys_age_s() >= RETRY_INTERVAL_S):
             await self._refresh_keys()
@@ -119,7 +121,7 @@ class UrlKeySource(KeySource):
         return found
 
     async def watch(self, interval_s: float) -> None:
-        """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
+        """Fetch immediately, then periodically until cancelled; after a failure, fetch sooner."""
         while True:
             if not self._keys or self._keys_age_s() >= self._refresh_s:
                 await self._refresh_keys()
@@ -160,8 +162,8 @@ class UrlKeySource(KeySource):
 def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> KeySource:
     """Return the key source of a location: http(s)://..., file://..., or a path. Raises ConfigError.
 
-    `ca_file` has the trusted authorities for an https location; without it, the system's are used. The file
-    `ca_file` is read at each fetch.
+    `ca_file` has the trusted authorities for an https location; without it, the system's authorities are
+    used. The file `ca_file` is read at each fetch.
     """
     if location.lower().startswith(("http:", "https:")):
         if not is_http_url(location):

@@ -177,7 +177,7 @@ def _format_attribute(name: str, value: str) -> str:
 def _attribute_oid(name: str) -> str:
     """Return the OID of an attribute. OpenSSL's name of an unknown attribute is its OID."""
     try:
-        # OpenSSL's own table of names; the ssl module has no public function for it.
+        # This function reads OpenSSL's table of names; the ssl module has no public function for it.
         return ssl._ASN1Object.fromname(name).oid
     except ValueError:
         return name

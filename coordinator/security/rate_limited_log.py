@@ -40,7 +40,7 @@ class RateLimitedLog:
 
 
 def _shorten_text(fact: Any) -> Any:
-    """Return a value; long text is shortened."""
+    """Return a value for the log; long text is shortened."""
     if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
         return f"{fact[:FACT_CHARS_MAX]}... ({len(fact)} characters)"
     return fact

@@ -87,7 +87,7 @@ class Users(ReloadingFiles):
         return self._users.get(name)
 
     def has_same_credentials(self, name: str, user: User | None) -> bool:
-        """Return whether `find_user` returns a user with the same password or keys as before."""
+        """Return whether the user with this name still has the password or keys of `user`."""
         now = self.find_user(name)
         if now is None or user is None or now.password is None or user.password is None:
             return now == user
@@ -96,8 +96,8 @@ class Users(ReloadingFiles):
     def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
         """Return keys that match no password; an unknown name always gets the same keys.
 
-        The parameters are those of users in the file, so that the response does not reveal that the user is
-        unknown.
+        Salt length and iterations are those of users in the file, so that the response does not reveal that
+        the user is unknown.
         """
         parameters = self._parameters.get(mechanism) or [(_SALT_BYTES, ITERATIONS_MIN)]
         digest = hmac.digest(self._decoy_secret, f"{mechanism} {name}".encode(), "sha512")

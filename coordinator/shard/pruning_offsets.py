@@ -4,7 +4,7 @@ A share-partition needs its latest snapshot and all later records.  The redundan
 least first needed offset of its share-partitions.  Each packed state carries its own first needed offset.
 Snapshots arrive in log order, and a snapshot moves its state to the end of the shard's dictionary.  The first
 durable state in the dictionary therefore has the least offset, and no search is needed.  States without a
-durable record may be anywhere.
+durable record may be anywhere in the dictionary.
 
 Source: ShareCoordinatorOffsetsManager of Kafka 4.4, with two intended differences.  Kafka keeps a tombstone
 until the next record; we treat it as redundant at once.  Kafka ignores a share-partition that begins with an

@@ -10,7 +10,7 @@ these rules apply:
 * Otherwise the frame was once written completely: damage, because it may have been acknowledged.
 
 In sync mode `os`, frames may reach the disk in any order, so the journal may end before its last segment.
-Frames after that end are lost, as if these frames had never been written.
+Frames after the journal's end are lost, as if these frames had never been written.
 
 Files are created in the order of their numbers, one segment ahead. A gap in the numbers therefore means that
 a file is missing.

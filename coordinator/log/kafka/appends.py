@@ -184,8 +184,8 @@ class Appender:
         """Send records with the ownership's next sequence.
 
         With `at_any_offset`, the append succeeds at any offset, because the offset of a claim is not known in
-        advance. If a later batch fails, the earlier ones are in the log. Then the shard must be loaded again
-        before the next append.
+        advance. If a later batch fails, the earlier ones are in the log. After such a failure, the shard must
+        be loaded again before the next append.
         """
         self._in_flight += 1
         append = AppendInFlight(ownership, timestamp_ms, done, on_stored, at_any_offset=at_any_offset)

@@ -149,7 +149,8 @@ class KafkaLog(AppendReporter):
         """Write a claim with a higher owner epoch than any that this process knows; return the owner epoch.
 
         The last record of the log determines the owner epoch. If a fenced owner wrote that record, the epoch
-        may be too low. Then the claim is not accepted, which the next `read` detects.
+        may be too low. With an epoch that is too low, the claim is not accepted, which the next `read`
+        detects.
         """
         self._check_open()
         producer = await self._producer_ids.get(state_partition)

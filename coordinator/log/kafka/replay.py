@@ -113,9 +113,9 @@ def _collect_batches(
 def keep_valid_records(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
     """Remove ownership records and records of fenced owners from the next batch of a log; return the rest.
 
-    Usually all records stay, and the batch is returned unchanged. Otherwise each remaining record is encoded
-    again at its own offset. An owner never mixes valid and other records in one batch. Records below
-    `start_offset` are ignored. Raises DecodeError.
+    Usually all records stay, and the batch is returned unchanged. If records are removed, each remaining
+    record is encoded again at its own log offset. An owner never mixes valid and other records in one batch.
+    Records below `start_offset` are ignored. Raises DecodeError.
     """
     kept: list[bytes] = []
     for batch in decode_batches(batch_bytes):

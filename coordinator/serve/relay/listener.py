@@ -43,7 +43,7 @@ class Listener:
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
-        """Bind and accept, or accept on an inherited socket. Raises ListenError."""
+        """Start to accept connections, on an inherited socket if there is one. Raises ListenError."""
         try:
             self._socket = inherited or _bind_socket(address)
         except (OSError, OverflowError) as error:

@@ -172,7 +172,7 @@ async def _complete_tls_handshake(
 
 
 class OutgoingTls(ReloadingFiles):
-    """TLS of outgoing connections, reloaded when the files change. Invalid new files are not used."""
+    """TLS of outgoing connections; its files are reloaded when they change, unless they are invalid."""
 
     def __init__(self, security: ClientSecurity, prefix: str) -> None:
         """Load the files. `prefix` is the prefix of the settings that name the files. Raises ConfigError."""

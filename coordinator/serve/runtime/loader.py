@@ -123,7 +123,8 @@ class ShardLoader:
         self._waiting.pop(runner.state_partition, None)
         claim_task = self._claims.pop(runner.state_partition, None)
         if claim_task is not None:
-            # A claim that was sent may still be stored, so wait for it; `Runtime` releases it afterwards.
+            # A claim that was sent may still be stored, so wait for it; `Runtime` releases the shard
+            # afterwards.
             try:
                 await asyncio.wait({claim_task}, timeout=CLAIM_WAIT_S)
             finally:

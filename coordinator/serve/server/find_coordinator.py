@@ -1,10 +1,10 @@
 """Respond to FindCoordinator from memory, because a broker sends it before every request.
 
 The response has one of several node ids of the owner's process, all with its advertised address.  For each
-node id, a broker keeps one connection with one request in flight.  Several ids therefore allow several
-requests in flight.  The ids are far outside the brokers' own range, because a broker would reuse the
-connection of a known id and ignore the address.  In a group of coordinators, node ids follow from the
-addresses of the replicas, so all replicas return the same response.
+node id, a broker keeps one connection with one request in flight.  Several node ids therefore allow several
+requests in flight from a broker.  The ids are far outside the brokers' own range, because a broker would
+reuse the connection of a known id and ignore the address.  In a group of coordinators, node ids follow from
+the addresses of the replicas, so all replicas return the same response.
 """
 
 from collections.abc import Iterable, Iterator
