@@ -112,8 +112,7 @@ class UrlKeySource(KeySource):
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id, or all for None. If there is no such key, fetch the URL
-        (rate-limited)."""
+        """Return the keys with a key id, or all for None; fetch the URL if there are none (rate-limited)."""
         found = self.keys_with_id(key_id)
         if not found and (self._refresh_task is not None or self._keys_age_s() >= RETRY_INTERVAL_S):
             await self._refresh_keys()
