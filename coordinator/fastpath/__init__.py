@@ -11,7 +11,8 @@ A *fast-path read* is a ReadShareGroupState or ReadShareGroupStateSummary that m
 writes no record. The compiled module encodes the response from the packed states.
 
 The module also replays the records of a log into a shard, encodes record batches, and performs the
-asynchronous syncs of the journal. Its source is `_compiled.pyx`, which includes the .pxi files.
+asynchronous syncs of the journal. The source of the compiled module is `_compiled.pyx`, which includes the
+.pxi files.
 
 `compiled` is the module, or None if it was not built (no C compiler) or if the environment variable
 SHARE_COORDINATOR_PURE_PYTHON is set. The queue of a shard and its commits are compiled from their Python

@@ -2,7 +2,7 @@
 
 A log stores bytes.  The interface does not depend on record contents, owners of state partitions, or share
 groups.  The main guarantee: if ``done`` reports no error, every later ``read`` returns the records at the
-reported offset. This holds after any crash that the log is designed to survive.
+reported offset. The guarantee holds after any crash that the log is designed to survive.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -131,8 +131,8 @@ class StateLog(Protocol):
     def start_offset(self, state_partition: int) -> int:
         """Return the offset of the first record that is still guaranteed.
 
-        It never decreases while the log is open.  After a restart the start offset may be lower, if storage
-        was not freed yet; it is never higher.
+        The start offset never decreases while the log is open.  After a restart the start offset may be
+        lower, if storage was not freed yet; it is never higher.
         """
         ...
 

@@ -5,8 +5,8 @@ These rules apply to every reader of a log that more than one process can write 
 * A *claim* begins each ownership.  Every record carries its writer's owner epoch in a record header.
 * A record is valid only if its owner epoch equals that of the last accepted claim before it.
 * A claim is accepted only if its owner epoch is higher than that of the last accepted claim.
-* The last accepted claim before the start of the log may have been pruned.  The first record then determines
-  the owner epoch, because a log is only pruned up to a valid record.
+* The last accepted claim before the start of the log may have been pruned.  If it was pruned, the first
+  record determines the owner epoch, because a log is only pruned up to a valid record.
 * A record without the header has no owner epoch, which is lower than any owner epoch.  In a log without
   claims (Kafka's own topic), all records are therefore valid.
 

@@ -1,6 +1,6 @@
 """Load the users that may log in with a password.
 
-Each line of the file is `name=password`, or a SCRAM credential of Kafka, which does not reveal a strong
+Each line of a users file is `name=password`, or a SCRAM credential of Kafka, which does not reveal a strong
 password::
 
     alice=alice-secret

@@ -66,9 +66,9 @@ class Shard:
 
     Each of the five operations takes a *unit*: one or more requests for one share-partition, decided in order
     and written together; writes are merged first.  If any request is refused, the unit writes nothing and
-    returns that refusal.  Otherwise the unit returns the response to the last request.  (Brokers send several
-    writes of a share-partition in one request.  Kafka returns the result of the last one, and so may report a
-    refused write as stored; we report success only if all writes are accepted.)
+    returns that refusal.  If all requests are accepted, the unit returns the response to the last request.
+    (Brokers send several writes of a share-partition in one request.  Kafka returns the result of the last
+    one, and so may report a refused write as stored; we report success only if all writes are accepted.)
     """
 
     __slots__ = ("_key_bytes", "_policy", "_pruning_offsets", "_states", "live_bytes", "state_partition")

@@ -271,8 +271,8 @@ def find_later_heads(data: memoryview, position: int, segment: int) -> Iterator[
 def is_torn(data: memoryview, position: int, segment: int) -> bool:
     """Return whether the invalid frame at a position can be an interrupted write.
 
-    The write was interrupted if part of the frame still consists of zeros, as before the write. Otherwise the
-    frame was once written completely.
+    The write was interrupted if part of the frame still consists of zeros, as before the write. If no part
+    consists of zeros, the frame was once written completely.
     """
     head = decode_head_at(data, position, segment, position)
     if head is None:

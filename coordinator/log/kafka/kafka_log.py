@@ -40,8 +40,8 @@ _logger = logging.getLogger(__name__)
 # Batches that are processed before yielding to the event loop.
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
-# The channels of requests for end offsets. Each read of the log waits for such a request. With only one
-# channel, a read would first wait for the request in flight.
+# The channels of requests for end offsets. Each read of the log waits for a request for end offsets. With
+# only one channel, a read would first wait for the request in flight.
 END_CHANNELS = ("ends 1", "ends 2", "ends 3")
 # The interval between checks whether the previous owner has released the log.
 RELEASE_POLL_S = 0.02

@@ -1,9 +1,10 @@
 """Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
-If `__share_group_state` exists, brokers do not look up the coordinator. Such brokers send share-state
-requests to the leaders of the partitions of `__share_group_state`. The proxy in front of such a broker (relay
-or HAProxy) passes these requests to its coordinator, which may not own the shard. That coordinator must then
-forward them to the owner. Source: PersisterStateManager of Kafka.
+If `__share_group_state` exists, brokers do not look up the coordinator. Brokers then send share-state
+requests to the leaders of the partitions of `__share_group_state`. The proxy in front of such a
+broker (relay or HAProxy) passes these requests to its coordinator, which may not own the shard. The
+coordinator that gets the requests must then forward them to the owner. Source: PersisterStateManager of
+Kafka.
 """
 
 import asyncio

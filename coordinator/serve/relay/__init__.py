@@ -7,7 +7,7 @@ destination::
     peer --(advertised inter-broker address)--> relay --SASL, and all that follows--> broker
                                                   |----Persister-client-*, allowed--> share-coordinator
 
-All inter-broker traffic passes through the relay. It is a separate process, so that a restart of the
+All inter-broker traffic passes through the relay. The relay is a separate process, so that a restart of the
 coordinator does not interrupt replication. The relay keeps no state. To start fast, it imports none of the
 coordinator's server modules. `serve_relay` runs it.
 """

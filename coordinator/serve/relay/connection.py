@@ -312,7 +312,7 @@ class Connection:
         self._metrics.bytes_from[destination] += received
 
     async def _close_streams(self) -> None:
-        """Flush and close all streams. It counts against the limit until its streams are closed."""
+        """Flush and close all streams; until then, the connection counts against the limit."""
         await asyncio.gather(*(reader.stream.finish() for reader in self._frame_readers()))
 
     def _release_resources(self) -> None:

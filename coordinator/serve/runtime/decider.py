@@ -98,6 +98,6 @@ class ShardServices(NamedTuple):
 def is_atomic(operation: Operation, result: CoordinatorResult) -> bool:
     """Return whether the log must store all records of an operation or none.
 
-    This is true if all records belong to the operation's share-partition, unlike those of maintenance jobs.
+    An operation whose records all belong to its share-partition is atomic; a maintenance job is not.
     """
     return all(record.key == operation.key for record in result.records)

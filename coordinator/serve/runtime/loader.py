@@ -35,7 +35,7 @@ CLAIM_WAIT_S = 1.0
 # The first pause before `may_claim` is checked again; each later pause is twice as long.
 LEASE_PAUSE_FIRST_S = 0.01
 # The longest time without data in a pass over several shards of a shared log. After it, the pass fails and
-# each shard is read separately. It is much shorter than the time that a request waits for its shard.
+# each shard is read separately. This time is much shorter than the time that a request waits for its shard.
 PASS_STALL_S = 2.0
 
 
@@ -179,8 +179,8 @@ class ShardLoader:
     async def _wait_until_claim_is_allowed(self, runner: ShardRunner) -> bool:
         """Wait until `may_claim` returns True; return whether this claim is still needed.
 
-        At startup, a process is elected a moment before it may claim. Only a wait longer than one tick is a
-        failure.
+        At startup, a process is elected a moment before it may claim. Only a wait of more than `tick_s` fails
+        the load.
         """
         pause_s = LEASE_PAUSE_FIRST_S
         while not self._may_claim():

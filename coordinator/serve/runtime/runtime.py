@@ -1,7 +1,7 @@
 """The runtime: one runner per shard, the loader, the maintenance jobs, and the tick that expires operations.
 
-The runtime owns the log. The whole runtime runs on one event loop. Only the thread of that loop may call its
-methods, except for methods that are documented otherwise.
+The runtime owns the log. The whole runtime runs on one event loop. Only the thread of the event loop may call
+the runtime's methods, except for methods that are documented otherwise.
 """
 
 import asyncio
