@@ -87,19 +87,19 @@ class Shard:
     def initialize_state(
         self, key: SharePartitionKey, unit: Sequence[initialize_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide InitializeShareGroupState for one share-partition."""
+        """Compute the response to InitializeShareGroupState for one share-partition, and its records."""
         return self._decide(decisions.decide_initialize, key, unit, context)
 
     def read_state(
         self, key: SharePartitionKey, unit: Sequence[read_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide ReadShareGroupState for one share-partition."""
+        """Compute the response to ReadShareGroupState for one share-partition, and its records."""
         return self._decide(decisions.decide_read, key, unit, context)
 
     def write_state(
         self, key: SharePartitionKey, unit: Sequence[write_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide WriteShareGroupState for one share-partition."""
+        """Compute the response to WriteShareGroupState for one share-partition, and its records."""
         if len(unit) > 1:
             unit = [decisions.merge_writes(self.state(key), unit, context)]
         return self._decide(decisions.decide_write, key, unit, context)
@@ -107,13 +107,13 @@ class Shard:
     def delete_state(
         self, key: SharePartitionKey, unit: Sequence[delete_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide DeleteShareGroupState for one share-partition."""
+        """Compute the response to DeleteShareGroupState for one share-partition, and its records."""
         return self._decide(decisions.decide_delete, key, unit, context)
 
     def read_state_summary(
         self, key: SharePartitionKey, unit: Sequence[summary_api.PartitionData], context: RequestContext
     ) -> CoordinatorResult:
-        """Decide ReadShareGroupStateSummary for one share-partition."""
+        """Compute the response to ReadShareGroupStateSummary for one share-partition, and its records."""
         return self._decide(decisions.decide_summary, key, unit, context)
 
     def _decide(

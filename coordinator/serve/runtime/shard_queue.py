@@ -216,8 +216,8 @@ class ShardQueue(OperationQueue):
     def batch_failed(self, failure: Exception) -> None:
         """Recover from a batch that raised an exception, which is a defect.
 
-        Applied records of the batch are not on the log, so memory is discarded. No sent response depends on
-        these records.
+        The applied records of the batch are not on the log, so the state in memory is discarded. No sent
+        response depends on these records.
         """
         self._records_in_flight = None
         self._clear_in_flight_keys()
