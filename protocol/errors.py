@@ -93,7 +93,7 @@ class DecodeError(ProtocolError):
 
 
 class TooManyElementsError(DecodeError):
-    """A request has more array elements, tagged fields or text than its sender may have decoded."""
+    """A request has more array elements, tagged fields or text than is decoded for its sender."""
 
 
 class EncodeError(ProtocolError, ValueError):

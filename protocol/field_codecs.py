@@ -60,7 +60,7 @@ class Reader:
 class FieldCodec:
     """The codec of a field, of an array element or, if `is_run`, of several adjacent fields.
 
-    In a struct, it covers the fields from index ``first`` to ``last`` (exclusive).
+    In a struct, a codec covers the fields from index ``first`` to ``last`` (exclusive).
     """
 
     __slots__ = ("first", "is_run", "last")

@@ -15,14 +15,14 @@ class FixedSize(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """The versions ``first..last``, both inclusive, that have the field; without this, all of them."""
+    """The versions ``first..last``, both inclusive, that have the field; by default, all versions."""
 
     first: int
     last: int = 32767
 
 
 class Tag(NamedTuple):
-    """The field is in the tagged-field section, unless it has its default."""
+    """The field is in the tagged-field section, unless its value is the default."""
 
     number: int
 
@@ -30,7 +30,7 @@ class Tag(NamedTuple):
 class Marker(Enum):
     """Annotations without a value."""
 
-    # The encoder drops the field in versions that lack it, even if it is not its default.
+    # The encoder drops the field in versions that lack it, even if its value is not the default.
     IGNORABLE = 1
     # The field keeps its older encoding in flexible versions.
     LEGACY = 2

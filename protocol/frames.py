@@ -39,8 +39,8 @@ class FrameReader:
     def receive_data(self, data: bytes) -> list[bytes]:
         """Add the next bytes of the stream; return the frames that they complete, without size prefixes.
 
-        Raises FrameError if a size is negative or above the limit. Complete frames before it in the same data
-        are dropped. Each further call raises the error again.
+        Raises FrameError if a size is negative or above the limit. Complete frames before this size in the
+        same data are dropped. Each further call raises the error again.
         """
         if self._buffer:
             self._buffer += data

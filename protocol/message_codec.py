@@ -72,14 +72,16 @@ def _message_codec(
     return MessageCodec(
         message.__name__,
         {
-            version: _Layout(message.__name__, version, version >= flexible_version).struct_codec(message)
+            version: _VersionLayout(message.__name__, version, version >= flexible_version).struct_codec(
+                message
+            )
             for version in range(first_version, last_version + 1)
         },
     )
 
 
 class _Field(NamedTuple):
-    """A field in one version. If the field has a fixed size, `format` is its format character of `struct`."""
+    """A field in one version. `format` is its format character of `struct` if it has a fixed size."""
 
     name: str
     type: Any
@@ -92,11 +94,11 @@ class _Field(NamedTuple):
 
     @property
     def is_untagged(self) -> bool:
-        """Whether the field has bytes at its place in the struct."""
+        """Whether the struct has bytes of the field outside the tagged-field section."""
         return self.tag is None and not self.is_missing
 
 
-class _Layout(NamedTuple):
+class _VersionLayout(NamedTuple):
     """The encoding of a message in one version."""
 
     message: str
@@ -105,9 +107,9 @@ class _Layout(NamedTuple):
 
     def struct_codec(self, struct: type[msgspec.Struct]) -> StructCodec:
         """Return the codec of the message, or of a struct in it."""
-        fields = [self._field(info) for info in msgspec.structs.fields(struct)]
+        fields = [self._make_field(info) for info in msgspec.structs.fields(struct)]
         tagged = {
-            field.tag: (index, self._codec(field), field.default)
+            field.tag: (index, self._make_field_codec(field), field.default)
             for index, field in enumerate(fields)
             if field.tag is not None and not field.is_missing
         }
@@ -121,14 +123,14 @@ class _Layout(NamedTuple):
         return StructCodec(
             struct,
             f"version {self.version} of {self.message}",
-            self._field_codecs(fields),
+            self._make_field_codecs(fields),
             missing,
             TaggedFields(tagged) if tagged else None,
             self.is_flexible,
         )
 
-    def _field_codecs(self, fields: list[_Field]) -> list[codecs.FieldCodec]:
-        """Return the codecs of the fields in order; adjacent fields of fixed size have one."""
+    def _make_field_codecs(self, fields: list[_Field]) -> list[codecs.FieldCodec]:
+        """Return the codecs of the fields in order; adjacent fields of fixed size share one codec."""
         parts: list[codecs.FieldCodec] = []
         run: list[_Field] = []
         for index, field in enumerate(fields):
@@ -137,7 +139,7 @@ class _Layout(NamedTuple):
             if not field.is_untagged:
                 codec = codecs.DefaultValue(field.default)
             elif not field.format:
-                codec = self._codec(field)
+                codec = self._make_field_codec(field)
             else:
                 run.append(field)
                 if any(
@@ -145,14 +147,14 @@ class _Layout(NamedTuple):
                 ):
                     continue
                 first = index + 1 - len(run)
-                codec = _fixed_fields(run)
+                codec = _make_fixed_fields(run)
                 run = []
             codec.first, codec.last = first, index + 1
             parts.append(codec)
         return parts
 
-    def _field(self, info: FieldInfo) -> _Field:
-        metadata = _metadata(info.type)
+    def _make_field(self, info: FieldInfo) -> _Field:
+        metadata = _annotation_metadata(info.type)
         versions = next((each for each in metadata if isinstance(each, Versions)), Versions(0))
         tag = next((each.number for each in metadata if isinstance(each, Tag)), None)
         return _Field(
@@ -166,19 +168,19 @@ class _Layout(NamedTuple):
             tag=tag,
         )
 
-    def _codec(self, field: _Field) -> codecs.FieldCodec:
+    def _make_field_codec(self, field: _Field) -> codecs.FieldCodec:
         if field.format:
-            return _fixed_fields([field])
-        if Marker.STATE_BATCHES in _metadata(field.type):
+            return _make_fixed_fields([field])
+        if Marker.STATE_BATCHES in _annotation_metadata(field.type):
             return codecs.StateBatches()
-        return self._value_codec(field.type, self.is_flexible and not field.is_legacy)
+        return self._make_value_codec(field.type, self.is_flexible and not field.is_legacy)
 
-    def _value_codec(self, annotation: Any, is_flexible: bool) -> codecs.FieldCodec:
+    def _make_value_codec(self, annotation: Any, is_flexible: bool) -> codecs.FieldCodec:
         plain, is_nullable = _plain_type(annotation)
         if get_origin(plain) is list:
             (element,) = get_args(plain)
             integer = _fixed_format(element)
-            inner = None if integer else self._value_codec(element, is_flexible)
+            inner = None if integer else self._make_value_codec(element, is_flexible)
             return Array(inner, integer, is_flexible, is_nullable)
         if plain is str or plain is bytes:
             text = codecs.CompactText if is_flexible else codecs.LegacyText
@@ -186,12 +188,12 @@ class _Layout(NamedTuple):
         return self.struct_codec(plain)
 
 
-def _fixed_fields(fields: list[_Field]) -> codecs.FixedFields:
+def _make_fixed_fields(fields: list[_Field]) -> codecs.FixedFields:
     uuids = [(index, field.name) for index, field in enumerate(fields) if field.format == "16s"]
     return codecs.FixedFields("".join(field.format for field in fields), uuids)
 
 
-def _metadata(annotation: Any) -> tuple[Any, ...]:
+def _annotation_metadata(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
@@ -200,7 +202,7 @@ def _fixed_format(annotation: Any) -> str:
     plain, _ = _plain_type(annotation)
     if plain is bool:
         return "?"
-    return next((each.format for each in _metadata(annotation) if isinstance(each, FixedSize)), "")
+    return next((each.format for each in _annotation_metadata(annotation) if isinstance(each, FixedSize)), "")
 
 
 def _plain_type(annotation: Any) -> tuple[Any, bool]:

@@ -160,7 +160,7 @@ def encode_batch(
 
 @lru_cache(maxsize=1024)
 def encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
-    """Encode the number of headers and the headers; those of an owner are equal in all its records."""
+    """Encode the number of headers and the headers; an owner's records all have equal headers."""
     parts = [_encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()

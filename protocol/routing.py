@@ -2,7 +2,8 @@
 
 The partition is `abs(hash) mod partitions`. The hash is Java's String.hashCode of `group:topicId:partition`.
 The hash covers UTF-16 code units, so a character outside the Basic Multilingual Plane counts as two. The
-least 32-bit integer has no absolute value, so Kafka uses 0. Source: SharePartitionKey and Utils.abs of Kafka.
+least 32-bit integer has no absolute value, so Kafka uses 0 for this hash. Source: SharePartitionKey and
+Utils.abs of Kafka.
 """
 
 from collections.abc import Sequence

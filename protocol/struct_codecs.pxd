@@ -43,7 +43,7 @@ cdef class StructCodec(FieldCodec):
     cdef read(self, Reader reader)
     @cython.locals(part=FieldCodec, values=tuple)
     cdef write(self, value, list pieces)
-    cdef _check_missing(self, tuple values)
+    cdef _reject_unsupported_fields(self, tuple values)
 
 
 @cython.final

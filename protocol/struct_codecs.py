@@ -90,12 +90,12 @@ class TaggedFields:
     __slots__ = ("_fields", "_numbers")
 
     def __init__(self, fields: dict[int, tuple[int, FieldCodec, Any]]) -> None:
-        """`fields` are the positions in the struct, the codecs and the defaults, by ascending tag."""
+        """`fields` has position in the struct, codec and default of each tag, by ascending tag."""
         self._fields = fields
         self._numbers = {tag: write_uvarint(tag) for tag in fields}
 
     def read(self, reader: Reader, values: list[Any]) -> None:
-        """Read the section, and replace the defaults in the values."""
+        """Read the section, and replace the defaults in `values` by the values of the tagged fields."""
         count = reader.read_count()
         reader.spend_budget(count)
         for _ in range(count):
@@ -191,7 +191,7 @@ class StructCodec(FieldCodec):
     def write(self, value: Any, pieces: list[bytes]) -> None:
         values: tuple[Any, ...] = astuple(value)
         if self._missing:
-            self._check_missing(values)
+            self._reject_unsupported_fields(values)
         for part in self._written:
             part.write(values[part.first : part.last] if part.is_run else values[part.first], pieces)
         if self._tagged is not None:
@@ -199,8 +199,8 @@ class StructCodec(FieldCodec):
         elif self._is_flexible:
             pieces.append(b"\0")
 
-    def _check_missing(self, values: tuple[Any, ...]) -> None:
-        """Raise EncodeError if a field that this version lacks is not its default."""
+    def _reject_unsupported_fields(self, values: tuple[Any, ...]) -> None:
+        """Raise EncodeError if a field that this version lacks does not have its default value."""
         for index, _, default in self._missing:
             if values[index] != default:
                 names = ", ".join([name for _, name, _ in self._missing])

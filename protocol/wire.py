@@ -1,6 +1,6 @@
 """Variable-length integers of Kafka's wire format, and limits of decoding.
 
-A reader takes ``(buf, at)`` and returns ``(value, next position)``. At the end of the bytes it raises
+A reader takes ``(buf, at)`` and returns ``(value, next position)``. At the end of the bytes a reader raises
 IndexError; the decoder of a whole message converts `MALFORMED` to DecodeError.
 """
 

@@ -4,10 +4,10 @@
 Each class and function has a Python reference. Tests in tests/property check that the results are equal; for Commits,
 tests/unit/log/test_committer.py checks this:
 
-    FastPathRequests       write_share_group_state.decode_request, encode_response; Service; routing
+    FastPathExecutor       write_share_group_state.decode_request, encode_response; Service; routing
     read_states            ShardQueue.submit, decisions.decide_read and decide_summary, without a record or a refusal
     WriteKernel            decisions.decide_write, state.apply_record, state_records.encode_record
-    Replay                 GeneralReplay in coordinator.serve.runtime.replay
+    Replay                 ReferenceReplay in coordinator.serve.runtime.replay
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
     record_starts          parse.find_record_starts in coordinator.recovery

@@ -18,7 +18,8 @@ class CommitContext:
     """Values for all batches of one run of the commit scheduler.
 
     `gathered` is the `PendingEntries` of the log, or None. `room` is the number of operations that the run
-    may still decide; the limit keeps the event loop responsive. `decided` is the number decided so far.
+    may still execute; the limit keeps the event loop responsive. `decided` is the number of operations
+    executed so far.
     """
 
     def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
@@ -33,9 +34,10 @@ class CommitContext:
 class CommitBatch:
     """Operations whose records are appended together, and the records so far; created by `new_batch`.
 
-    Of the first `last` operations, `done` are decided. A unit is a range of `records` that the log stores
-    completely or not at all; the log stores each other record independently. A record is None if the kernel
-    has already applied it, and nothing has to be done for it when it is durable.
+    The batch executes the first `last` of `operations`; `done` is the number of those executed so far. A unit
+    is a range of `records` that the log stores completely or not at all; the log stores each other record
+    independently. An element of `records` is None if the write kernel has applied the record and nothing has
+    to be done when the record is durable.
     """
 
     operations: list[Any]
@@ -49,7 +51,7 @@ class CommitBatch:
     append_bytes: int
 
     def has_room(self) -> bool:
-        """Return whether another operation may be decided."""
+        """Return whether the batch may execute another operation."""
         return self.done < self.last and self.append_bytes < self.bytes_max
 
     def add(self, records: Sequence[Any], encoded: Sequence[Encoded], *, is_unit: bool) -> None:
@@ -62,7 +64,7 @@ class CommitBatch:
 
 
 def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> CommitBatch:
-    """Return a batch for the first `last` operations; none of them is decided."""
+    """Return a commit batch for the first `last` of `operations`, without records yet."""
     batch = CommitBatch.__new__(CommitBatch)
     batch.operations, batch.last = operations, last
     batch.bytes_max, batch.now_ms = bytes_max, now_ms
@@ -72,7 +74,7 @@ def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> 
 
 
 def size_bytes(encoded: Encoded) -> int:
-    """Return the size of key and value in bytes."""
+    """Return the size of a record's key and value in bytes."""
     return len(encoded[0]) + len(encoded[1] or b"")
 
 
@@ -84,23 +86,23 @@ def unit_bytes(encoded: Sequence[Encoded]) -> int:
 class QueuedOperation:
     """An operation; `writes` is true if a client's request may create a record.
 
-    After the decision, an operation holds its response until the append is durable.
+    An operation holds its computed response until the append is durable.
     """
 
     __slots__ = ("writes",)
 
     def answer_decided(self) -> None:
-        """Send the response that was decided."""
+        """Send the response that was computed before the append."""
         raise AssertionError("an operation must define how it is answered")
 
 
 class WriteDecider:
-    """Decides consecutive writes of a batch; implemented by `fastpath.compiled.WriteKernel`."""
+    """Executes consecutive writes of a commit batch; implemented by `fastpath.compiled.WriteKernel`."""
 
     __slots__ = ()
 
     def decide_writes(self, shard: Any, batch: CommitBatch, waiting: list[Any]) -> None:
-        """Decide and apply the next operations of a batch, until one is not a write or is refused."""
+        """Execute the next operations of a batch, up to the first that is not a write or is refused."""
         raise AssertionError("a write decider must define how it decides")
 
 
@@ -118,7 +120,7 @@ class OperationQueue:
         raise AssertionError("a queue must define which reads memory may answer")
 
     def process_batch(self, commit: CommitContext) -> None:
-        """Decide the queued operations and append their records; an exception is a defect."""
+        """Execute the queued operations and append their records; an exception is a defect."""
         raise AssertionError("a queue must define how a batch is processed")
 
     def batch_failed(self, failure: Exception) -> None:

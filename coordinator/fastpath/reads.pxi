@@ -9,7 +9,7 @@ cdef enum:
     COUNTED_SUMMARY_BYTES = 28
 
 
-cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame):
+cdef bytes read_states(FastPathExecutor requests, int api_key, bytes frame):
     """Return the response to a Read or a Summary, with its size field.
 
     The result is None if a share-partition cannot be answered from memory now, if its result would be an error or
@@ -63,7 +63,7 @@ cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame):
     return _read_response(api_key, begin, topics_at, request_begin.topics, size, states)
 
 
-cdef bytes _state_to_read(FastPathRequests requests, _Topic topic, int api_key, const uint8_t *asked):
+cdef bytes _state_to_read(FastPathExecutor requests, _Topic topic, int api_key, const uint8_t *asked):
     """Return the packed state of a share-partition if a read returns it without a record; None otherwise."""
     cdef _Partition named = requests.partition(topic, get32(asked))
     cdef StateNumbers numbers

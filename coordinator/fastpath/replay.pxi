@@ -24,7 +24,7 @@ cdef struct _Record:
 
 @cython.final
 cdef class Replay:
-    """Replays the log of one shard. The Python reference is `runtime.replay.GeneralReplay`; tests compare both.
+    """Replays the log of one shard. The Python reference is `runtime.replay.ReferenceReplay`; tests compare both.
 
     The Python reference decodes a record batch that is compressed, transactional or damaged. It also replays a
     record of an unreadable state, and one whose value has another version or unknown tagged fields: `general` is

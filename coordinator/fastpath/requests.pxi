@@ -41,7 +41,7 @@ cdef class _Topic:
 cdef class _Request:
     """A write request in progress. The response is sent when all share-partitions have a result."""
 
-    cdef FastPathRequests owner
+    cdef FastPathExecutor owner
     cdef object origin
     # A function that is called with the response.
     cdef object respond
@@ -199,7 +199,7 @@ cdef bytes _success_response(const uint8_t *correlation_id, list topic_ids, list
 
 
 @cython.final
-cdef class FastPathRequests:
+cdef class FastPathExecutor:
     """Executes fast-path writes, and reads that memory can answer now.
 
     `queues` are the queues of the shards by state partition; `time` is the clock of the event loop. `counts` has the

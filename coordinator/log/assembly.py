@@ -42,7 +42,7 @@ def make_kafka_log(
 ) -> KafkaLog:
     """Return the log in a topic; `owner` is this process's name in claims.
 
-    Default: the configured number of state partitions. Raises ConfigError without aiokafka.
+    By default, the log has the configured number of state partitions. Raises ConfigError without aiokafka.
     """
     return KafkaLog(
         make_brokers(config, topic, setting="log", value="kafka"),

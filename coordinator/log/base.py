@@ -1,8 +1,8 @@
 """Interface of a state log: append records and read batches, in one sequence per state partition.
 
-A log stores bytes.  It does not depend on record contents, owners of state partitions, or share groups.  Its
-main guarantee: if ``done`` reports no error, every later ``read`` returns the records at the reported offset.
-This holds after any crash that the log is designed to survive.
+A log stores bytes.  The interface does not depend on record contents, owners of state partitions, or share
+groups.  The main guarantee: if ``done`` reports no error, every later ``read`` returns the records at the
+reported offset. The guarantee holds after any crash that the log is designed to survive.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -19,8 +19,8 @@ NewAppend = Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], Any],
 PendingEntries = tuple[list[Any], list[int], NewAppend]
 
 
-# A callback for appends that are in the log. It gets a sequence of byte strings, each with an encoded record
-# batch, and the number of bytes before the batch in each of them. It must not raise.
+# A callback for appends that are in the log. The observer gets a sequence of byte strings, each with an
+# encoded record batch, and the number of bytes before the batch in each of them. It must not raise.
 AppendObserver = Callable[[Sequence[bytes], int], None]
 
 
@@ -41,8 +41,8 @@ RECORD_BYTES_MAX = 1 << 30
 class AppendCallback(Protocol):
     """Callback for the outcome of an append.
 
-    ``base_offset`` is the log offset of the first record.  With an error, it is the offset that the append
-    would have had.
+    ``base_offset`` is the log offset of the first record.  With an error, ``base_offset`` is the offset that
+    the append would have had.
     """
 
     def __call__(self, base_offset: int, error: LogError | None) -> None: ...
@@ -90,15 +90,16 @@ class StateLog(Protocol):
         """Append (key, value) records to the end of a state partition, in order.
 
         The records of each of the `units` are stored together or not at all. An append is stored as one
-        batch, or as several if it exceeds the maximum batch size. In the second case, an append that fails
-        with LogOutcomeUnknown may have stored its first batches. The size of a unit is at most
+        batch, or as several if it exceeds the maximum batch size. If an append of several batches fails with
+        LogOutcomeUnknown, its first batches may be stored. The size of a unit is at most
         `record_bytes_max`: keys, values, and `RECORD_BYTES_IN_BATCH` for each record except the first.
 
-        ``done`` is called exactly once, on the event loop, never during this call.  It gets no error if the
-        records are durable, as far as the log guarantees durability.  It gets LogUnavailable if the records
-        are not stored and never will be, LogOutcomeUnknown if that is not known, and LogFenced if another
-        process owns the log.  An append without records renews the lease, for which a shared log may write a
-        record of its own.  Its ``done`` gets the offset of the next record.
+        ``done`` is called exactly once, on the event loop, never during this call.  ``done`` gets no error if
+        the records are durable, as far as the log guarantees durability. ``done`` gets LogUnavailable if the
+        records are not stored and never will be, LogOutcomeUnknown if that is not known, and LogFenced if
+        another process owns the log.  An append without records renews the lease, for which a shared log may
+        write a record of its own.  The ``done`` of an append without records gets the log offset of the next
+        record.
         """
 
     def lease_left_s(self, state_partition: int) -> float:
@@ -122,8 +123,8 @@ class StateLog(Protocol):
     def start_offset(self, state_partition: int) -> int:
         """Return the offset of the first record that is still guaranteed.
 
-        It never decreases while the log is open.  After a restart it may be lower, if storage was not freed
-        yet; it is never higher.
+        The start offset never decreases while the log is open.  After a restart the start offset may be
+        lower, if storage was not freed yet; it is never higher.
         """
 
     def end_offset(self, state_partition: int) -> int:
@@ -186,14 +187,15 @@ class SharedLog(StateLog, Protocol):
         """Become the owner of a state partition and return the owner epoch; the previous owner is fenced.
 
         The present owner has `release_wait_s` to release it first; `may_claim` is called immediately before
-        the claim.  A second call creates a new ownership with a higher owner epoch.  It is the way to
-        continue after LogOutcomeUnknown, because records of the earlier ownership that arrive later are
-        ignored.  No append may be in progress.  Raises LogFenced if another process is claiming it now,
-        LogUnavailable if the claim was not written, and LogOutcomeUnknown if that is not known.
+        the claim.  A second call creates a new ownership with a higher owner epoch.  After LogOutcomeUnknown,
+        make a second call to continue, because records of the earlier ownership that arrive later are
+        ignored.  No append may be in progress.  Raises LogFenced if another process is claiming the state
+        partition now, LogUnavailable if the claim was not written, and LogOutcomeUnknown if that is not
+        known.
         """
 
-    def serving_delay_s(self, state_partition: int) -> float:
-        """Return how many seconds to wait between reading the log and the first acknowledgement.
+    def earlier_leases_left_s(self, state_partition: int) -> float:
+        """Return the seconds until no earlier owner can have a lease; 0 if none can.
 
         Until then an earlier owner may serve reads, and appends are refused.
         """
@@ -220,7 +222,7 @@ class GroupCommitLog(StateLog, Protocol):
     def set_commit_callback(self, on_commit_finished: Callable[[], None]) -> bool:
         """Set a callback for the end of each commit; it is called after `done` of the commit's appends.
 
-        Returns False if this log never calls it. The commits of such a log do not wait for a disk.
+        Returns False if this log never calls the callback, because its commits do not wait for a disk.
         """
 
     def take_pending_entries(self) -> PendingEntries | None:

@@ -5,8 +5,8 @@ These rules apply to every reader of a log that more than one process can write 
 * A *claim* begins each ownership.  Every record carries its writer's owner epoch in a record header.
 * A record is valid only if its owner epoch equals that of the last accepted claim before it.
 * A claim is accepted only if its owner epoch is higher than that of the last accepted claim.
-* The last accepted claim before the start of the log may have been pruned.  The first record then determines
-  the owner epoch, because a log is only pruned up to a valid record.
+* The last accepted claim before the start of the log may have been pruned.  If it was pruned, the first
+  record determines the owner epoch, because a log is only pruned up to a valid record.
 * A record without the header has no owner epoch, which is lower than any owner epoch.  In a log without
   claims (Kafka's own topic), all records are therefore valid.
 
@@ -14,8 +14,8 @@ Records of a fenced owner therefore have no effect, even if no broker rejects th
 
 A *lease* limits reads: an owner serves reads from memory for `lease_ms` after it sent an append that was
 committed at the expected offset.  The claim and each *renewal* contain this duration.  If the previous owner
-wrote no release, the new owner waits for the longest lease that may still be valid.  Until then it appends
-only its claim.  Its first other record therefore proves that earlier leases have ended.
+wrote no release, the new owner waits for the longest lease that may still be valid.  Until then the new owner
+appends only its claim. The next record of the new owner therefore proves that earlier leases have ended.
 """
 
 from struct import Struct
@@ -117,7 +117,7 @@ def read_claim(claim: LogRecord) -> ClaimValue:
     return ClaimValue(lease_ms, topic_id, value[name_at:].decode(errors="replace") or "an unknown owner")
 
 
-def claim_owner(claim: LogRecord) -> str:
+def claim_owner_name(claim: LogRecord) -> str:
     return read_claim(claim).owner
 
 
@@ -130,10 +130,10 @@ def _renewed_lease_ms(renewal: LogRecord) -> int:
 class AcceptedClaim(NamedTuple):
     """An accepted claim.
 
-    `previous_epoch` is the owner epoch before it, None if there was no owner.  `previous_offset` is the log
-    offset of that owner's claim, None if it was pruned.  From this claim on, the lease of the previous owner
-    may last `previous_lease_ms`, and that of any earlier owner `older_lease_ms`.
-    `topic_id` is the topic that the claim was made for, NO_TOPIC_ID if the owner did not know it.
+    `previous_epoch` is the owner epoch before this claim, None if there was no owner.  `previous_offset` is
+    the log offset of that owner's claim, None if it was pruned.  From this claim on, the lease of the
+    previous owner may last `previous_lease_ms`, and that of any earlier owner `older_lease_ms`. `topic_id` is
+    the topic that the claim was made for, NO_TOPIC_ID if the owner did not know it.
     """
 
     owner_epoch: int
@@ -147,11 +147,11 @@ class AcceptedClaim(NamedTuple):
 
 
 class FencingFilter:
-    """Applies the rules to the records of one state partition, in log order from the start of its log.
+    """Applies these rules to the records of one state partition, in log order from the log's start.
 
-    `owner_epoch` is the epoch of valid records at this position, None if they carry none.  `claim` is the
-    last accepted claim that was read.  To start in the middle of the log, pass the owner epoch at that
-    position.
+    `owner_epoch` is the owner epoch of valid records at this position, None if records carry no owner epoch.
+    `claim` is the last accepted claim that was read.  To start in the middle of the log, pass the owner epoch
+    at that position.
     """
 
     def __init__(self, owner_epoch: int | None = None) -> None:

@@ -1,6 +1,6 @@
 """The state log in memory: reference implementation of `StateLog`, for tests and trials.
 
-It stores the same encoded batches as the other logs. They are lost when the process ends.
+This log stores the same encoded batches as the other logs. The batches are lost when the process ends.
 """
 
 import asyncio

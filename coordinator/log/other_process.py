@@ -71,7 +71,7 @@ class _TopicLocation(NamedTuple):
 
 @contextmanager
 def locate_log(config: Config, log: StateLog | None, state_partition: int) -> Iterator[LogLocation]:
-    """Return the location of the log, which is readable within the block. `log` is None for an observer.
+    """Return the location of the log, readable within the `with` block. `log` is None for an observer.
 
     Raises LogUnavailable if the log cannot be read from another process.
     """

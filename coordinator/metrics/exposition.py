@@ -1,7 +1,7 @@
 """Render all metrics in Prometheus' text format or as OpenMetrics, optionally per share-partition.
 
 The series per share-partition are written while the state is traversed in slices. As families of
-prometheus_client, those of 10 000 share-partitions would block the event loop for 150 to 350 ms.
+prometheus_client, the series of 10 000 share-partitions would block the event loop for 150 to 350 ms.
 """
 
 from collections.abc import AsyncIterator, Callable

@@ -59,7 +59,7 @@ class Metrics:
         self._histograms = {name: Histogram(ranges) for name, ranges, _ in HISTOGRAMS}
         # This histogram has no ranges, because only the sum is exported.
         self.append_bytes = Histogram(())
-        # By shard, the log offset below which records were pruned. The entry is removed when this
+        # By shard, the log offset below which records were pruned. The entry of a shard is removed when this
         # process no longer owns the shard.
         self.prune_offsets: dict[int, int] = {}
         # Unix time of the last complete round of expiry.
@@ -107,7 +107,7 @@ class Metrics:
         """
         self._counts[family][label] += by
 
-    def http_refused(self, status: int) -> None:
+    def count_http_refusal(self, status: int) -> None:
         self.count("http_refused", str(status))
 
     def histogram(self, family: str) -> Histogram:
@@ -149,7 +149,7 @@ class Metrics:
         yield from self._counter_families()
         for name, _, meaning in HISTOGRAMS:
             yield histogram_family(name, meaning, self._histograms[name])
-        yield from self._log_families()
+        yield from self._state_log_families()
         if self._runtime is not None:
             yield gauge_family(
                 "ready",
@@ -159,7 +159,7 @@ class Metrics:
             yield gauge_family("append_inflight", "Appends in flight.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
         if self._forwarder is not None:
-            yield from self._forward_families(self._forwarder)
+            yield from self._forwarded_request_families(self._forwarder)
         for families in self._added_families:
             yield from families()
         yield gauge_family(
@@ -202,7 +202,7 @@ class Metrics:
         opened, closed = self._counts["connections_opened"][""], self._counts["connections_closed"]
         yield gauge_family("connections", "Open connections from brokers.", opened - sum(closed.values()))
 
-    def _forward_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
+    def _forwarded_request_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
         forwards = CounterMetricFamily(
             PREFIX + "forwarded",
             "Forwarded requests by API and first error code in the response.",
@@ -216,7 +216,7 @@ class Metrics:
         )
         yield from forwarder_families(forwarder)
 
-    def _log_families(self) -> Iterator[Metric]:
+    def _state_log_families(self) -> Iterator[Metric]:
         yield counter_family(
             "append_bytes", "Bytes appended to the log.", self.append_bytes.cumulative_counts()[1]
         )
@@ -233,7 +233,7 @@ class Metrics:
 
 
 class _FamilyCollector(Collector):
-    """Collector of the registry. It describes no family, so that registration does not collect them."""
+    """Collector of the registry. It describes no family, so that its registration collects none."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._collect_families = families

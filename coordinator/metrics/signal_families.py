@@ -57,7 +57,7 @@ _GAUGES = (
 
 
 def signal_families(groups: Collection[GroupSignalValues]) -> Iterator[Metric]:
-    """Make the families; an unknown value has no series."""
+    """Create the metric families; an unknown value has no series."""
     selected = nsmallest(GROUPS_MAX, groups, key=lambda each: (-int(each.problem), -each.lag, each.group))
     yield gauge_family("share_groups", "Share groups that have state in this process.", len(groups))
     problems = GaugeMetricFamily(

@@ -11,7 +11,7 @@ from coordinator.process.clock import monotonic_seconds
 _Result = TypeVar("_Result")
 
 
-class _PreciseLoop(uvloop.Loop):
+class _PreciseClockLoop(uvloop.Loop):
     """A uvloop whose `time` is not rounded to whole milliseconds.
 
     Latencies are differences of `time`, and most are below a millisecond. Timers are uvloop's and are
@@ -37,4 +37,4 @@ async def run_until_set(work: Coroutine[Any, Any, None], stop: asyncio.Event) ->
 
 
 def run(main: Coroutine[None, None, _Result]) -> _Result:
-    return uvloop.run(main, loop_factory=_PreciseLoop)
+    return uvloop.run(main, loop_factory=_PreciseClockLoop)

@@ -16,16 +16,16 @@ _IPV6_NETWORK_BITS = 64
 
 
 class FairQueue:
-    """Units of work by client address. A unit should take about a millisecond at most."""
+    """Runs units of work, the addresses in turn. A unit should take about a millisecond at most."""
 
     def __init__(self) -> None:
-        # In the order in which the addresses are served next.
+        # The units of work by address, in the order in which the addresses are served next.
         self._work: dict[str, deque[Work]] = {}
 
     def add(self, address: str, work: Work) -> None:
         """Queue a unit of work for an address, after the earlier work of this address."""
         if not self._work:
-            asyncio.get_running_loop().call_soon(self._run_next_unit)
+            asyncio.get_running_loop().call_soon(self._run_next_work_unit)
         self._work.setdefault(address, deque()).append(work)
 
     async def wait_for_turn(self, address: str) -> None:
@@ -39,14 +39,14 @@ class FairQueue:
         self.add(address, grant_turn)
         await granted
 
-    def _run_next_unit(self) -> None:
+    def _run_next_work_unit(self) -> None:
         address = next(iter(self._work))
         queued = self._work.pop(address)
         work = queued.popleft()
         if queued:
             self._work[address] = queued
         if self._work:
-            asyncio.get_running_loop().call_soon(self._run_next_unit)
+            asyncio.get_running_loop().call_soon(self._run_next_work_unit)
         work()
 
 

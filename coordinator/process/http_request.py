@@ -40,14 +40,15 @@ async def exchange_http(
 ) -> HttpResponse:
     """Send a request and return the response, with at most `bytes_max` bytes of its body.
 
-    Redirects are not followed, and proxies in the environment are not used. Raises OSError without a
+    Redirects are not followed, and proxies in the environment are not used. Raises OSError if there is no
     response. The error does not contain the URL, because a URL may contain a secret.
     """
     received = bytearray()
     headers = {**headers, "Accept-Encoding": "identity"}
     try:
-        # httpx limits each read, and a server could send single bytes forever. The limit does not end a slow
-        # lookup of the host name: asyncio.run waits for the thread of getaddrinfo, with the system's limit.
+        # httpx limits the time of each read only, and a server could send single bytes forever. This limit
+        # does not end a slow lookup of the host name: asyncio.run waits for the thread of getaddrinfo, with
+        # the system's limit.
         async with (
             asyncio.timeout(timeout_s),
             httpx.AsyncClient(verify=tls, timeout=None, trust_env=False) as client,

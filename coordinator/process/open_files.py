@@ -12,7 +12,7 @@ _logger = logging.getLogger(__name__)
 # The maximum number of HTTP connections. A low limit of open files reduces it.
 HTTP_CONNECTIONS_MAX = 500
 _FILES_PER_CONNECTION = 8
-# Reserved for HTTP, segments of the journal, outgoing connections, and libraries.
+# Number of open files reserved for HTTP, segments of the journal, outgoing connections, and libraries.
 FILES_KEPT_BACK = HTTP_CONNECTIONS_MAX + 128
 
 

@@ -19,7 +19,7 @@ def has_client_hello(accepted: socket.socket) -> bool:
     """Return whether the first TLS record is complete in a readable socket, without consuming it.
 
     If the record is incomplete, the socket becomes readable again when the record is complete. Return True if
-    the client closed the connection or sent something else.
+    the client closed the connection or sent something other than a TLS handshake record.
     """
     header = accepted.recv(_RECORD_HEADER_BYTES, socket.MSG_PEEK)
     if len(header) == _RECORD_HEADER_BYTES and header[0] == _HANDSHAKE_RECORD:

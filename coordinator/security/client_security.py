@@ -25,7 +25,7 @@ def make_peer_connection_security(config: Config) -> ClientSecurity:
 def combine_settings(
     protocol: str, tls: TlsSettings, sasl: SaslSettings | None = None, identification: str = "https"
 ) -> ClientSecurity:
-    """Return the settings of a connection, with those of two groups."""
+    """Return the security settings of a connection, made from TLS and SASL settings."""
     sasl = sasl or SaslSettings()
     return ClientSecurity(
         protocol=protocol,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-# An eviction closes 1/16 of an address's evictable connections, at least one. It closes several, because
-# finding the connections takes a millisecond.
+# An eviction closes 1/16 of an address's evictable connections, at least one. An eviction closes several
+# connections, because finding them takes a millisecond.
 _EVICTED_SHARE = 16
 
 

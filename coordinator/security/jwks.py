@@ -94,9 +94,10 @@ class FileKeySource(ReloadingFiles, KeySource):
 class UrlKeySource(KeySource):
     """The keys at a URL; empty until the first successful fetch.
 
-    `jwt.PyJWKClient` (2.15.1) cannot replace it. With a timeout of 10 s, it waited 60 s for a slow response,
-    and it read a response of 300 MB, which took 600 MB of memory. When the lifetime of its keys had ended and
-    the endpoint failed, it refused all tokens, and fetched once for each of 100 unknown key ids.
+    `jwt.PyJWKClient` (2.15.1) cannot replace this class. With a timeout of 10 s, PyJWKClient waited 60 s for
+    a slow response, and it read a response of 300 MB, which took 600 MB of memory. When the lifetime of its
+    keys had ended and the endpoint failed, PyJWKClient refused all tokens, and fetched once for each of 100
+    unknown key ids.
     """
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
@@ -110,31 +111,31 @@ class UrlKeySource(KeySource):
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
+        """Return the keys with a key id, or all for None; fetch the URL if there are none (rate-limited)."""
         found = self.keys_with_id(key_id)
-        if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
+        if not found and (self._refresh_task is not None or self._keys_age_s() >= RETRY_INTERVAL_S):
             await self._refresh_keys()
             found = self.keys_with_id(key_id)
         return found
 
     async def watch(self, interval_s: float) -> None:
-        """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
+        """Fetch immediately, then periodically until cancelled; after a failure, fetch sooner."""
         while True:
-            if not self._keys or self._age_s() >= self._refresh_s:
+            if not self._keys or self._keys_age_s() >= self._refresh_s:
                 await self._refresh_keys()
             await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 
-    def _age_s(self) -> float:
+    def _keys_age_s(self) -> float:
         return seconds_since_boot() - self._fetched_s
 
     async def _refresh_keys(self) -> None:
         """Fetch the URL; concurrent callers wait for the same response."""
         if self._refresh_task is None:
             self._refresh_task = asyncio.create_task(self._fetch_keys(), name="fetching keys for tokens")
-            self._refresh_task.add_done_callback(self._on_refreshed)
+            self._refresh_task.add_done_callback(self._on_keys_refreshed)
         await asyncio.wait({self._refresh_task})
 
-    def _on_refreshed(self, asking: "asyncio.Task[None]") -> None:
+    def _on_keys_refreshed(self, asking: "asyncio.Task[None]") -> None:
         self._refresh_task = None
 
     async def _fetch_keys(self) -> None:
@@ -159,8 +160,8 @@ class UrlKeySource(KeySource):
 def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> KeySource:
     """Return the key source of a location: http(s)://..., file://..., or a path. Raises ConfigError.
 
-    `ca_file` has the trusted authorities for an https location; without it, the system's are used. The file
-    `ca_file` is read at each fetch.
+    `ca_file` has the trusted authorities for an https location; without it, the system's authorities are
+    used. The file `ca_file` is read at each fetch.
     """
     if location.lower().startswith(("http:", "https:")):
         if not is_http_url(location):

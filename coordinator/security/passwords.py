@@ -29,7 +29,7 @@ class PlainExchange:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        return SaslStep(b"", Identity(name), is_valid=partial(self._users.is_unchanged, name, user))
+        return SaslStep(b"", Identity(name), is_valid=partial(self._users.has_same_credentials, name, user))
 
     async def _matches_password(self, name: str, password: str) -> bool:
         # Deriving keys takes milliseconds, and clients can request it often, so it runs on a thread.
@@ -65,7 +65,7 @@ class ScramExchange:
             raise invalid_credentials(self._mechanism) from None
         if not self._known:
             raise invalid_credentials(self._mechanism)
-        is_valid = partial(self._users.is_unchanged, self._name, self._user)
+        is_valid = partial(self._users.has_same_credentials, self._name, self._user)
         return SaslStep(final, Identity(self._name), is_valid=is_valid)
 
     def _find_keys(self, name: str) -> tuple[bytes, bytes, bytes, int]:

@@ -169,20 +169,20 @@ def _format_attribute(name: str, value: str) -> str:
     if keyword is not None:
         return f"{keyword}={_escape_attribute_value(value)}"
     text = value.encode()
-    der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
+    der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _encode_der_length(len(text)) + text
     return f"{_attribute_oid(name)}=#{der.hex()}"
 
 
 def _attribute_oid(name: str) -> str:
     """Return the OID of an attribute. OpenSSL's name of an unknown attribute is its OID."""
     try:
-        # OpenSSL's own table of names; the ssl module has no public function for it.
+        # This function reads OpenSSL's table of names; the ssl module has no public function for it.
         return ssl._ASN1Object.fromname(name).oid
     except ValueError:
         return name
 
 
-def _der_length(length: int) -> bytes:
+def _encode_der_length(length: int) -> bytes:
     if length < 0x80:
         return bytes([length])
     digits = length.to_bytes((length.bit_length() + 7) // 8, "big")

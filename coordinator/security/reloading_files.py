@@ -26,7 +26,7 @@ class ReloadingFiles:
         self._last_error = ""
 
     def _load(self) -> None:
-        """Read the files. If they are invalid, raise ConfigError and change nothing."""
+        """Read the files. If files are invalid, raise ConfigError and change nothing."""
         raise NotImplementedError
 
     def reload_if_changed(self) -> bool:

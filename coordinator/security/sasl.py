@@ -42,7 +42,7 @@ class SaslStep(NamedTuple):
 
 
 class SaslExchange(Protocol):
-    """One authentication. Used by one connection, one token at a time."""
+    """One authentication. An exchange processes the tokens of one connection, one token at a time."""
 
     async def process_token(self, token: bytes) -> SaslStep:
         """Process the client's next token.

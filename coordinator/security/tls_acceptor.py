@@ -88,7 +88,7 @@ class FairAcceptor:
 
     `context` creates the context of one handshake; None means no TLS. Within `setup_s` seconds, the first
     bytes must arrive, and the handshake must end. `vacant` returns how many connections the server may add;
-    connections that are being set up are not subtracted from it. At the limit, `evict_oldest` closes
+    connections that are being set up are not subtracted from this number. At the limit, `evict_oldest` closes
     connections that are being set up, or the server's `evictable` connections. Clients that send nothing
     therefore do not block others.
     """

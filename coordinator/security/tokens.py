@@ -27,7 +27,7 @@ ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 
-# n,(a=authorization,)^A key=value^A ... ^A^A; the values of extensions are ignored.
+# The message is n,(a=authorization,)^A key=value^A ... ^A^A; the values of extensions are ignored.
 _CLIENT_FIRST_MESSAGE = re.compile(r"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
 _BEARER = re.compile(r"bearer +([-_.+/~=A-Za-z0-9]+) *", re.IGNORECASE)
 _UNDERSTOOD = b"\x01"

@@ -1,6 +1,6 @@
 """Load the users that may log in with a password.
 
-Each line of the file is `name=password`, or a SCRAM credential of Kafka, which does not reveal a strong
+Each line of a users file is `name=password`, or a SCRAM credential of Kafka, which does not reveal a strong
 password::
 
     alice=alice-secret
@@ -85,8 +85,8 @@ class Users(ReloadingFiles):
     def find_user(self, name: str) -> User | None:
         return self._users.get(name)
 
-    def is_unchanged(self, name: str, user: User | None) -> bool:
-        """Return whether `find_user` returns a user with the same password or keys as before."""
+    def has_same_credentials(self, name: str, user: User | None) -> bool:
+        """Return whether the user with this name still has the password or keys of `user`."""
         now = self.find_user(name)
         if now is None or user is None or now.password is None or user.password is None:
             return now == user
@@ -95,8 +95,8 @@ class Users(ReloadingFiles):
     def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
         """Return keys that match no password; an unknown name always gets the same keys.
 
-        The parameters are those of users in the file, so that the response does not reveal that the user is
-        unknown.
+        Salt length and iterations are those of users in the file, so that the response does not reveal that
+        the user is unknown.
         """
         parameters = self._parameters.get(mechanism) or [(_SALT_BYTES, ITERATIONS_MIN)]
         digest = hmac.digest(self._decoy_secret, f"{mechanism} {name}".encode(), "sha512")

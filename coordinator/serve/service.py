@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc
 from coordinator.serve.forwarding import ForwardableOperation, Forwarder
 from coordinator.serve.runtime import OperationOrigin, Runtime
-from coordinator.serve.runtime.operations import Decide, FastPathRequests
+from coordinator.serve.runtime.operations import Decide, FastPathExecutor
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.state_batches import BATCH_BYTES
@@ -26,8 +26,9 @@ ResponseCallback = Callable[[Any], None]
 
 # A large request yields to the event loop after this many share-partitions, which take 1 to 2 ms.
 _STEP_PARTITIONS = 200
-# Different entries for one share-partition in a request that is no write. Brokers merge queued requests of a
-# type (Kafka's PersisterStateManager), but their reads of a share-partition are equal while its leader stays.
+# Maximum number of different entries for one share-partition in a request that is not a write. Brokers merge
+# queued requests of a type (Kafka's PersisterStateManager), but their reads of a share-partition are equal
+# while its leader does not change.
 _ENTRIES_MAX = 100
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
@@ -36,14 +37,15 @@ _GROUP_CHARS_PER_ELEMENT = 256
 class ServiceLimits(NamedTuple):
     """Limits of one request that apply after decoding."""
 
-    # Share-partitions, weighted by the length of the group id.
+    # Maximum number of share-partitions, weighted by the length of the group id.
     elements_max: int = ELEMENTS_MAX
-    # Bytes of state batches in the response of one Read. Brokers read the remaining share-partitions again.
+    # Maximum bytes of state batches in the response of one Read. Brokers read the remaining share-partitions
+    # again.
     response_bytes_max: int = 16 << 20
     # Estimated bytes of all large requests that are decoded and have no response yet; see `LargeRequests`.
     decoded_bytes_max: int = 128 << 20
-    # State batches that one request writes to one share-partition. Kafka lets at most 10 000 records of a
-    # share-partition be in flight (group.share.partition.max.record.locks).
+    # Maximum number of state batches that one request writes to one share-partition. Kafka lets at most 10
+    # 000 records of a share-partition be in flight (group.share.partition.max.record.locks).
     batches_per_write_max: int = 20_000
 
 
@@ -146,12 +148,12 @@ class Service:
         """Return whether requests may be forwarded, now or later."""
         return self._forwarder is not None
 
-    def fast_path_requests(self) -> FastPathRequests | None:
+    def fast_path_executor(self) -> FastPathExecutor | None:
         """Return the executor of fast-path requests (`coordinator.fastpath`) or None.
 
         The executor never forwards requests.
         """
-        requests = self._runtime.fast_path_requests()
+        requests = self._runtime.fast_path_executor()
         if requests is not None:
             requests.elements_max = self.limits.elements_max
             requests.batches_max = self.limits.batches_per_write_max
@@ -211,7 +213,7 @@ class Service:
             submit(operation)
 
     def _refuse_if_too_large(self, operation: _RequestOperation, rpc: Rpc) -> bool:
-        """Refuse an operation with more state batches or entries than allowed; return whether it was."""
+        """Refuse an operation with too many state batches or entries; return whether it was refused."""
         if rpc is not WRITE:
             if len(operation.unit) <= _ENTRIES_MAX:
                 return False

@@ -62,7 +62,8 @@ def _merge_overlapping(current: bytes, written: bytes, start_offset: int) -> byt
     """Merge written batches into current batches of which only some overlap them; both are normalised.
 
     Current batches that end before the first written offset, or begin after the last one, are copied.
-    `merge_batches` merges the others, and one adjacent batch on each side, which may equal a written one.
+    `merge_batches` merges the other current batches, and one adjacent batch on each side, which may have the
+    same values.
     """
     lowest = _BATCH.unpack_from(written, 0)[0]
     highest = _BATCH.unpack_from(written, len(written) - BATCH_BYTES)[1]

@@ -1,8 +1,8 @@
-"""Decide the five operations: a state and a request yield a record and a response.
+"""Compute the record and the response of each of the five operations, from the state and the request.
 
-Each function is pure: it reads the state of one share-partition and changes nothing.  It returns the value
-of the record to write (None: no record; `TOMBSTONE`: delete) and the response.  The response may be sent
-after the record is durable.  These functions also decide whether the record is a snapshot.
+Each function is pure: it reads the state of one share-partition and changes nothing.  Each function returns
+the value of the record to write (None: no record; `TOMBSTONE`: delete) and the response.  The response must
+not be sent before the record is durable.  These functions also decide whether the record is a snapshot.
 
 Source of the rules: ShareCoordinatorShard of Kafka 4.4, KIP-932, KIP-1226.  Intended differences are
 marked "Kafka ...; we ..."; docs/differences.md lists them for users.
@@ -29,7 +29,7 @@ RecordValue = ShareSnapshotValue | ShareUpdateValue
 
 
 class Tombstone:
-    """Marker for a decision that deletes the state."""
+    """Marker for an operation that deletes the state."""
 
 
 TOMBSTONE = Tombstone()
@@ -55,7 +55,7 @@ class SnapshotPolicy(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """External inputs of a decision: the time, and whether the topic and partition exist in the cluster."""
+    """External inputs of an operation: the time, and whether the topic and partition exist in the cluster."""
 
     now_ms: int
     topic_known: bool = True
@@ -138,9 +138,9 @@ def decide_read(
 def merge_writes(
     state: ShareState | None, unit: Sequence[write_api.PartitionData], context: RequestContext
 ) -> write_api.PartitionData:
-    """Merge the writes of one share-partition in a request into one, or return the first that is refused.
+    """Merge the writes of one share-partition in a request into one; return the first invalid write, if any.
 
-    Each write alone would be merged into all state batches.
+    If writes were applied one by one, each of them would be merged with all state batches.
     """
     for part in unit:
         if _check_write(state, part, context) is not None:
@@ -161,8 +161,9 @@ def decide_write(
 ) -> tuple[RecordValue | None, write_api.PartitionResult]:
     """Merge a leader's batches into the state; each accepted write makes one record.
 
-    The start offset never decreases. The delivery complete count is that of the greater start offset.
-    The record carries the epochs of the state, because a write never changes them.
+    The start offset never decreases. The delivery complete count comes from the request or the state,
+    whichever has the greater start offset. The record carries the epochs of the state, because a write never
+    changes them.
     """
     refusal = _check_write(state, part, context)
     if refusal is not None:

@@ -1,4 +1,4 @@
-"""Describe what each record of a share-partition did to its state, or to the delivery of one record.
+"""Describe the effect of each state record on its share-partition, or on the delivery of one user record.
 
 The recovery job `explain` and the delivery history of the web page use these functions.
 """
@@ -30,7 +30,7 @@ _BATCHES_SHOWN_MAX = 6
 
 
 class HistoryStep(NamedTuple):
-    """A record of a share-partition with a valid owner epoch, and the state before and after it."""
+    """A state record with a valid owner epoch, and the state of its share-partition before and after it."""
 
     state_partition: int
     log_offset: int
@@ -51,13 +51,13 @@ class HistoryStep(NamedTuple):
         timestamp_ms: int,
         owner_epoch: int,
     ) -> "HistoryStep":
-        """Apply the next record of the share-partition. An owner epoch of -1 means that the log has none."""
+        """Apply the next record of the share-partition. Owner epoch -1: the log has no owner epochs."""
         after = apply_record(before, record, timestamp_ms)
         return cls(state_partition, log_offset, timestamp_ms, owner_epoch, record, before, after)
 
 
 class HistoryEvent(NamedTuple):
-    """A step, its effect in words, and the delivery state and count of the selected record after it."""
+    """A step, its effect in words, and delivery state and count of the user's record after the step."""
 
     step: HistoryStep
     what: str
@@ -68,7 +68,7 @@ class HistoryEvent(NamedTuple):
 def describe_event(step: HistoryStep, offset: int | None) -> HistoryEvent | None:
     """Return the effect of a step on the share-partition, or on the record at `offset` of the user's topic.
 
-    Return None if the step did not change the record.
+    Return None if the step did not change the user's record.
     """
     if offset is None:
         return HistoryEvent(step, describe_step(step))
@@ -86,7 +86,7 @@ def describe_event(step: HistoryStep, offset: int | None) -> HistoryEvent | None
 
 
 def describe_state(state: ShareState | None, offset: int | None) -> str:
-    """Describe the latest state of the share-partition, or of the record at `offset`."""
+    """Describe the latest state of the share-partition, or of the user's record at `offset`."""
     if offset is not None:
         return f"record {offset}: {_format_record_state(_delivery_state(state, offset), state, offset)}"
     return "it has no state any more" if state is None else format_state(state)
@@ -172,7 +172,7 @@ def record_kind(step: HistoryStep) -> str:
 
 
 def record_leader_epoch(step: HistoryStep) -> int | None:
-    """Return the share-partition leader's epoch that a record names."""
+    """Return the leader epoch of the share-partition in a state record."""
     value = step.record.value
     return value.leader_epoch if isinstance(value, ShareSnapshotValue | ShareUpdateValue) else None
 
@@ -190,6 +190,6 @@ def format_state(state: ShareState | None) -> str:
 
 
 def format_batch(batch: StateBatch) -> str:
-    """Format a batch: offsets, delivery state, delivery count."""
+    """Format a state batch: offsets, delivery state, delivery count."""
     state = _STORED_STATES.get(batch.delivery_state, f"delivery state {batch.delivery_state}")
     return f"({batch.first_offset}-{batch.last_offset} {state}, count {batch.delivery_count})"

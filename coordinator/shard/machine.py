@@ -1,9 +1,9 @@
 """The state machine of one state partition: decide, apply, mark durable, replay.
 
-A `Shard` holds the states of all share-partitions of its state partition.  *Deciding* reads states and
-returns records and a response.  *Applying* a record changes the state.  *Marking* a record durable updates
-the pruning offsets.  *Replaying* a record from the log applies it and marks it durable.  `apply` cannot be
-undone: if applied records did not reach the log, the caller discards the shard and loads a new one.
+A `Shard` holds the states of all share-partitions of its state partition.  *Deciding* an operation reads
+states and returns records and a response.  *Applying* a record changes the state.  *Marking* a record durable
+updates the pruning offsets.  *Replaying* a record from the log applies it and marks it durable.  `apply`
+cannot be undone: if applied records did not reach the log, the caller discards the shard and loads a new one.
 
 A shard belongs to one task.  No method blocks or awaits.  The caller passes each record exactly once.
 """
@@ -39,7 +39,7 @@ RECORDS_PER_SHARE_PARTITION_MAX = 2
 
 
 class CoordinatorResult(NamedTuple):
-    """Result of a decision: the records to append, and the response to send after they are durable.
+    """Result of an operation: the records to append, and the response to send after they are durable.
 
     The response is the `PartitionResult` of the requested API.
     """
@@ -49,7 +49,7 @@ class CoordinatorResult(NamedTuple):
 
 
 class SnapshotLimits(NamedTuple):
-    """Limits of one round of snapshots, in records and bytes; the last snapshot may exceed `bytes_max`."""
+    """Limits of the snapshots of one call, in records and bytes; the last snapshot may exceed `bytes_max`."""
 
     records_max: int
     bytes_max: int
@@ -66,16 +66,16 @@ class Shard:
 
     Each of the five operations takes a *unit*: one or more requests for one share-partition, decided in order
     and written together; writes are merged first.  If any request is refused, the unit writes nothing and
-    returns that refusal.  Otherwise it returns the response to the last request.  (Brokers send several
-    writes of a share-partition in one request.  Kafka returns the result of the last one, and so may report a
-    refused write as stored; we report success only if all writes are accepted.)
+    returns that refusal.  If all requests are accepted, the unit returns the response to the last request.
+    (Brokers send several writes of a share-partition in one request.  Kafka returns the result of the last
+    one, and so may report a refused write as stored; we report success only if all writes are accepted.)
     """
 
     __slots__ = ("_key_bytes", "_policy", "_pruning_offsets", "_states", "live_bytes", "state_partition")
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
-        # Approximate size in bytes of snapshots of all states in the log, and the size of the keys in them.
+        # Approximate bytes that snapshots of all states take in the log, and the bytes of their keys.
         self.live_bytes = 0
         self._key_bytes = 0
         self._policy = policy
@@ -253,7 +253,7 @@ class Shard:
 
     @property
     def state_batches(self) -> int:
-        """Number of state batches in flight, of all share-partitions."""
+        """Number of state batches in the states of all share-partitions."""
         overhead_bytes = self._key_bytes + RECORD_OVERHEAD_BYTES * len(self._states)
         return (self.live_bytes - overhead_bytes) // BATCH_BYTES
 

@@ -5,15 +5,15 @@ does not traverse bytes.  The compiled modules (`coordinator.fastpath`) read and
 
     numbers in native byte order (`NUMBERS`) | batches, 20 bytes each | reason if unreadable
 
-The first number is the log offset of the first needed record (see `coordinator.shard.pruning_offsets`). This
-number is not part of the state. Packed states never leave the process.
+The first number is the log offset of the first needed record (see `coordinator.shard.pruning_offsets`). The
+first needed offset is not part of the state. Packed states never leave the process.
 """
 
 from struct import Struct
 
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState
 
-# Fields in the order of `pack`.
+# The numbers of a packed state, in the order of `pack`.
 NUMBERS = Struct("=7q6i")
 
 # First needed offset of a state whose first record is not durable yet.

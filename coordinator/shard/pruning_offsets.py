@@ -1,13 +1,14 @@
 """Track the first needed offset of each share-partition, and the redundant offset of the shard.
 
-A share-partition needs its latest snapshot and all later records.  The redundant offset is the least of
-these offsets.  Each packed state carries its own first needed offset.  Snapshots arrive in log order, and a
-snapshot moves its state to the end of the shard's dictionary.  The first durable state in the dictionary
-therefore has the least offset, and no search is needed.  States without a durable record may be anywhere.
+A share-partition needs its latest snapshot and all later records.  The redundant offset of the shard is the
+least first needed offset of its share-partitions.  Each packed state carries its own first needed offset.
+Snapshots arrive in log order, and a snapshot moves its state to the end of the shard's dictionary.  The first
+durable state in the dictionary therefore has the least offset, and no search is needed.  States without a
+durable record may be anywhere in the dictionary.
 
 Source: ShareCoordinatorOffsetsManager of Kafka 4.4, with two intended differences.  Kafka keeps a tombstone
 until the next record; we treat it as redundant at once.  Kafka ignores a share-partition that begins with an
-update, and may prune records that it needs; we treat that update as its first needed record.
+update, and may prune records of this share-partition; we treat that update as its first needed record.
 """
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ class Api(NamedTuple):
     module: ModuleType
     min_version: int
     max_version: int
-    # Above max_version if no version has tagged fields.
+    # The first version with tagged fields; above max_version if there is none.
     flexible_version: int
 
 

@@ -21,7 +21,7 @@ class ShareUpdateValue(Struct, gc=False):
     # The snapshot epoch of the snapshot that this update follows.
     snapshot_epoch: Int32
     leader_epoch: Int32
-    # -1 if it is not changed.
+    # -1 if the update does not change the start offset.
     start_offset: Int64
     state_batches: StateBatches
     # Offsets at or above the start offset whose delivery is complete; -1 if unknown (KIP-1226).

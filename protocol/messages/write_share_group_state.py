@@ -17,7 +17,7 @@ class PartitionData(Struct, gc=False):
     partition: Int32
     state_epoch: Int32
     leader_epoch: Int32
-    # -1 if it is not changed.
+    # -1 if the request does not change the start offset.
     start_offset: Int64
     # Offsets at or above the start offset whose delivery is complete; -1 if unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Versions(1), IGNORABLE] = -1

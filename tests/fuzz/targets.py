@@ -20,7 +20,7 @@ from coordinator.log.journal import layout
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, SaslExchange
 from coordinator.security.users import Users
-from coordinator.serve.runtime.replay import GeneralReplay, replay_record
+from coordinator.serve.runtime.replay import ReferenceReplay, replay_record
 from coordinator.serve.server.error_responses import CloseConnection, decode_frame, error_response
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError, ErrorCode, FrameError
@@ -98,7 +98,7 @@ def fuzz_loading(data: bytes) -> None:
     """Load the log of a shard with the compiled module and with the Python implementation."""
     data = correct_checksums(data)
     module: Any = fastpath.compiled
-    expected = _replay_data(data, GeneralReplay)
+    expected = _replay_data(data, ReferenceReplay)
     assert _replay_data(data, lambda shard: module.Replay(shard, {}, replay_record)) == expected
 
 

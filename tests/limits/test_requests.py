@@ -150,7 +150,7 @@ async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
     async with serve_coordinator() as served:
         refused = UnauthorizedHandler(served.listener._listener_security.api, served.metrics)
         served.listener._listener_security.api = refused  # type: ignore[assignment]
-        refused.fast_path_requests = None  # type: ignore[attr-defined]
+        refused.fast_path_executor = None  # type: ignore[attr-defined]
         client = await served.connect()
         with measure_longest_callback() as longest:
             client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))

@@ -286,7 +286,7 @@ async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_read_above_the_response_limit_does_not_use_fast_path() -> None:
     coordinator = CoordinatorUnderTest(SnapshotPolicy(), EveryTopicExists())
     await coordinator.start_and_initialize()
-    requests: Any = coordinator.api._fast_path_requests
+    requests: Any = coordinator.api._fast_path_executor
     batches = pack([StateBatch(90, 99, 2, 1)])
     write = write_api.WriteShareGroupStateRequest(
         "group",

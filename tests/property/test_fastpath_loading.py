@@ -14,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.serve.runtime.replay import GeneralReplay, replay_record
+from coordinator.serve.runtime.replay import ReferenceReplay, replay_record
 from coordinator.shard import Shard, SnapshotPolicy
 from coordinator.shard.packed_state import first_needed_offset
 from protocol import record_batch
@@ -153,7 +153,7 @@ def shard_contents(shard: Shard) -> tuple[object, ...]:
 def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
     generator = LogGenerator(seed)
     general, own = make_shard(), make_shard()
-    one, other = GeneralReplay(general), compiled.Replay(own, {}, replay_record)
+    one, other = ReferenceReplay(general), compiled.Replay(own, {}, replay_record)
     end = 0
     for _ in range(batches):
         data, end = generator.draw_batch(end)
@@ -174,7 +174,7 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
         crc = crc32c(damaged[COVERED_AT:])
         damaged = damaged[:17] + crc.to_bytes(4, "big") + damaged[COVERED_AT:]
     general, own = make_shard(), make_shard()
-    one, other = GeneralReplay(general), compiled.Replay(own, {}, replay_record)
+    one, other = ReferenceReplay(general), compiled.Replay(own, {}, replay_record)
     try:
         expected: object = one.replay_batches(damaged)
     except (DecodeError, AssertionError) as error:
@@ -249,6 +249,6 @@ def test_compressed_batch_and_unusual_record_do_not_slow_down_other_batches(
     replay = compiled.Replay(own, {}, record_and_replay)
     for offset in range(201, 301):
         data += encode_batch(offset, 1, [(update_key, update)])
-    assert replay.replay_batches(data) == GeneralReplay(general).replay_batches(data) == 301
+    assert replay.replay_batches(data) == ReferenceReplay(general).replay_batches(data) == 301
     assert replayed == [200]
     assert shard_contents(own) == shard_contents(general)

@@ -59,8 +59,8 @@ def answers_before_the_append_is_done(patch: Patch) -> None:
 
 def answers_reads_from_pending_writes(patch: Patch) -> None:
     """Answer reads from memory while a write to the same share-partition is not yet durable."""
-    patch.setattr(ShardRunner, "_is_in_flight", lambda self, key: False)
-    patch.setattr(ShardRunner, "_is_queued", lambda self, key: False)
+    patch.setattr(ShardRunner, "_is_key_in_flight", lambda self, key: False)
+    patch.setattr(ShardRunner, "_has_queued_operation", lambda self, key: False)
 
 
 def writes_an_earlier_record_instead_of_an_update(patch: Patch) -> None:

@@ -88,9 +88,9 @@ class Disk(Protocol):
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
         """Overwrite part of a prepared file; if `sync`, make the whole file durable.  Raises OSError.
 
-        Returns True if the write is complete.  Otherwise `done` is called once, on the event loop, and never
-        during this call.  At most one write may be in progress at a time.  The caller does not wait for the
-        sync, but the system may delay the write itself.
+        Returns True if the write is complete.  If the write is not complete, `done` is called once, on the
+        event loop, and never during this call.  At most one write may be in progress at a time.  The caller
+        does not wait for the sync, but the system may delay the write itself.
         """
 
 

@@ -37,7 +37,7 @@ class SegmentReport(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """Position of an incomplete write. `lost_commits` after it are ignored (`journal.sync=os` only)."""
+    """Position of an incomplete write. `lost_commits` later commits are ignored (`journal.sync=os`)."""
 
     file: str
     position: int
@@ -111,7 +111,7 @@ async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalR
     """
     previous_end: object = None
     for attempts_left in reversed(range(ATTEMPTS_MAX)):
-        inspection, damage = await _inspect_or_repeat(disk, count_records)
+        inspection, damage = await _inspect_with_repeats(disk, count_records)
         tail = inspection.walk.tail
         position: object = (damage.file, damage.position, damage.found) if damage is not None else tail
         if position == previous_end or (damage is None and (tail is None or tail.is_clean)):
@@ -169,7 +169,7 @@ class _Inspection:
         )
 
 
-async def _inspect_or_repeat(disk: Disk, count_records: bool) -> tuple[_Inspection, LogDamaged | None]:
+async def _inspect_with_repeats(disk: Disk, count_records: bool) -> tuple[_Inspection, LogDamaged | None]:
     for _ in range(REMOVALS_MAX - 1):
         with suppress(FileNotFoundError):
             return await _inspect_once(disk, count_records)

@@ -4,12 +4,12 @@ Appends queue. One commit is in flight at a time: it writes all queued appends a
 A callback at the end of each commit lets callers group appends (`coordinator.serve.runtime.group_commit`).
 If a commit fails, its bytes may or may not be on the disk, and another sync proves nothing. The journal
 abandons these bytes: it creates a segment whose durable header has the end position of the previous segment,
-and writes the records there. If that fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or
+and writes the records there. If this fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or
 `LogUnavailable` (records that were never written), and all appends are refused until a retry succeeds.
 
 When the journal becomes idle, the recovery point records the last durable commit (`recovery_point`). Every
-frame has the number of the oldest needed segment. Older files are removed after such a frame is durable. The
-header of the oldest file has the start offset of each state partition.
+frame has the number of the oldest needed segment. Segments before it are removed once a durable frame has its
+number. The header of the oldest file has the start offset of each state partition.
 """
 
 import asyncio
@@ -149,7 +149,7 @@ class Journal(UnsharedLog):
             if self._sync_mode == "os" and self._segments.are_retired_segments_durable():
                 await self._disk.sync(segment.name)
                 self._segments.durable_commit = self._next_commit - 1
-            if self._may_record_oldest():
+            if self._may_record_oldest_segment():
                 durable_commit = self._segments.durable_commit
                 frame = layout.encode_frame(
                     segment.number, segment.end, self._next_commit, durable_commit, self._oldest, ()
@@ -202,7 +202,7 @@ class Journal(UnsharedLog):
         self._commit_is_scheduled = self._is_suspended = False
         if self.committing or self._rolling is not None:
             return
-        records_oldest = self._failure != _NOT_OPEN and self._may_record_oldest()
+        records_oldest = self._failure != _NOT_OPEN and self._may_record_oldest_segment()
         if not (self._pending or records_oldest):
             self._idle_event.set()
             return
@@ -210,7 +210,7 @@ class Journal(UnsharedLog):
         count = len(entries)
         segment = self._segments.segment_with_space(size_bytes, has_entries=count > 0)
         if segment is None or self._has_abandoned_bytes:
-            self._start_roll(size_bytes) if count else self._idle_event.set()
+            self._start_segment_roll(size_bytes) if count else self._idle_event.set()
             return
         group, self._pending = self._pending[:count], self._pending[count:]
         oldest = self._oldest if records_oldest else self._oldest_recorded
@@ -251,7 +251,7 @@ class Journal(UnsharedLog):
         self._next_commit += 1
         self._failures = 0
         advance_end_offsets(group, self._end_offsets, segment.last_offsets)
-        self._on_oldest_recorded(oldest)
+        self._on_oldest_segment_recorded(oldest)
         if self._pending or self._oldest > oldest or not self._is_open:
             self.flush()
         for append in group:
@@ -259,7 +259,7 @@ class Journal(UnsharedLog):
         self._recovery_point.commit_done()
         self._segments.prepare_spare_segment()
 
-    def _on_oldest_recorded(self, oldest: int) -> None:
+    def _on_oldest_segment_recorded(self, oldest: int) -> None:
         """Remove the segments before the oldest needed one, which a durable frame or header contains."""
         if oldest != self._oldest_recorded:
             self._oldest_recorded = oldest
@@ -279,7 +279,7 @@ class Journal(UnsharedLog):
         elif self._failures > 1:
             self._refuse_appends("commits fail", error)
         else:
-            self._start_roll(0)
+            self._start_segment_roll(0)
 
     def _refuse_appends(self, what: str, error: Exception) -> None:
         """Refuse appends until a new segment begins; fail the pending appends."""
@@ -297,9 +297,9 @@ class Journal(UnsharedLog):
             # The commit in progress changes the end of this segment, which the next header must contain.
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry_roll)
         elif self._is_open:
-            self._start_roll(0)
+            self._start_segment_roll(0)
 
-    def _start_roll(self, frame_bytes: int) -> None:
+    def _start_segment_roll(self, frame_bytes: int) -> None:
         """Continue in a new segment with space for a frame of at least this size."""
         rolling = self._roll_segment(frame_bytes)
         self._rolling = asyncio.get_running_loop().create_task(rolling, name="journal roll")
@@ -319,10 +319,10 @@ class Journal(UnsharedLog):
         self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment. Its header has the end of the previous one; commits after that end are ignored."""
+        """Begin a segment whose header has the end of the previous one; commits after it are ignored."""
         before = self._segments.current
         # If earlier records are not durable yet (`os` mode), the header must not allow removals.
-        may_remove = (before is None or before.durable) and self._may_record_oldest()
+        may_remove = (before is None or before.durable) and self._may_record_oldest_segment()
         oldest = self._oldest if may_remove else self._oldest_recorded
         header = layout.SegmentHeader(
             number=before.number + 1 if before else 1,
@@ -335,7 +335,7 @@ class Journal(UnsharedLog):
         )
         await self._segments.begin_segment(header, frame_bytes)
         self._has_abandoned_bytes, self._unconfirmed = False, 0
-        self._on_oldest_recorded(oldest)
+        self._on_oldest_segment_recorded(oldest)
         if self._sync_mode == "os":
             self._segments.sync_retired_segments()
         self._segments.prepare_spare_segment()
@@ -350,7 +350,7 @@ class Journal(UnsharedLog):
 
     @contextmanager
     def files_for_reading(self) -> Iterator[JournalFiles]:
-        """Yield the segments with their valid ends. No segment is removed within the block."""
+        """Yield the segments with their valid ends. Within the `with` block, no segment is removed."""
         with self._segments.segments_for_reading() as ends:
             yield JournalFiles(self._folder, tuple(ends), layout.first_position(self._state_partitions))
 
@@ -364,10 +364,10 @@ class Journal(UnsharedLog):
         self._start_offsets[state_partition] = before_offset
         self._oldest = max(self._oldest, self._segments.first_needed_segment(self._start_offsets).number)
         is_busy = self._commit_is_scheduled or self.committing
-        if self._is_open and not is_busy and self._may_record_oldest():
+        if self._is_open and not is_busy and self._may_record_oldest_segment():
             self._schedule_commit()
 
-    def _may_record_oldest(self) -> bool:
+    def _may_record_oldest_segment(self) -> bool:
         """Return whether the next frame may record a newer oldest segment, so that older ones are removed."""
         # Earlier frames must be durable, or a crash could lose both this frame and the removed segments.
         return self._oldest > self._oldest_recorded and (

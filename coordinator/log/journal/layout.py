@@ -17,10 +17,10 @@ All integers are big-endian.  One frame is one group commit and is valid as a wh
 numbers have no gaps.  Three facts distinguish a torn tail from damage.  First, each frame and header contains
 the last commit that was durable when it was written.  If a later frame shows that an invalid frame was
 durable, the invalid frame is damaged; otherwise the invalid frame was never acknowledged. Second, the last
-commits have no later frame, so the recovery point records them when the journal becomes idle. Third, after
-the recovery point, sectors of zeros decide. A file is zeroed before use, and a disk writes whole sectors. A
-torn frame therefore has a sector of zeros or ends in zeros. A complete frame has no such sector and no such
-end, because of its end mark and because offsets are stored plus one.
+commits have no later frame, so the recovery point records them when the journal becomes idle. Third, sectors
+of zeros show whether a frame after the recovery point was interrupted. A file is zeroed before use, and a
+disk writes whole sectors. A torn frame therefore has a sector of zeros or ends in zeros. A complete frame has
+no sector of zeros and does not end in zeros, because of its end mark and because offsets are stored plus one.
 
 A file has its full size before use, and some space after its last entries always stays unused.  A shorter
 file was truncated later, for example by an incomplete copy; a crash cannot shorten a file.
@@ -269,8 +269,8 @@ def find_later_heads(data: memoryview, position: int, segment: int) -> Iterator[
 def is_torn(data: memoryview, position: int, segment: int) -> bool:
     """Return whether the invalid frame at a position can be an interrupted write.
 
-    The write was interrupted if part of the frame still consists of zeros, as before the write. Otherwise the
-    frame was once written completely.
+    The write was interrupted if part of the frame still consists of zeros, as before the write. If no part
+    consists of zeros, the frame was once written completely.
     """
     head = decode_head_at(data, position, segment, position)
     if head is None:

@@ -61,7 +61,7 @@ def call_done(append: Append, error: LogError | None) -> None:
 
 
 def advance_end_offsets(group: list[Append], ends: list[int], last_offsets: dict[int, int]) -> None:
-    """Set the end offsets and last offsets of the state partitions of a committed group."""
+    """Set the end offsets and last offsets of the state partitions of committed appends."""
     for append in group:
         ends[append.state_partition] = append.end_offset
         last_offsets[append.state_partition] = append.end_offset - 1

@@ -10,7 +10,7 @@ these rules apply:
 * Otherwise the frame was once written completely: damage, because it may have been acknowledged.
 
 In sync mode `os`, frames may reach the disk in any order, so the journal may end before its last segment.
-Frames after that end are lost, as if these frames had never been written.
+Frames after the journal's end are lost, as if these frames had never been written.
 
 Files are created in the order of their numbers, one segment ahead. A gap in the numbers therefore means that
 a file is missing.
@@ -71,7 +71,7 @@ class SegmentWithHeader(NamedTuple):
 
 
 class JournalTail(NamedTuple):
-    """The end of the journal. `is_clean`: only zeros follow; `lost_commits`: later commits (`os` mode)."""
+    """The end of the journal: `is_clean` if only zeros follow; `lost_commits` counts later commits."""
 
     name: str
     position: int
@@ -228,7 +228,7 @@ class SegmentScan:
         return JournalTail(name, position, False, lost_commits)
 
     def check_recovery_point(self) -> None:
-        """Refuse a journal that ends before its last durable commit. Call this method after all segments."""
+        """Refuse a journal that ends before its last durable commit. Call this method last."""
         point = self._recovery_point
         if point is None or point.commit < self.next_commit:
             return
@@ -245,7 +245,7 @@ class SegmentScan:
             f"{layout.RECOVERY_POINT_NAME} was written",
         )
 
-    def check_oldest(self) -> None:
+    def check_oldest_segment(self) -> None:
         """Refuse a journal whose oldest needed segments are missing."""
         if self._with_header and self._with_header[0].header.number > self.oldest:
             missing = self._describe(segment_name(self.oldest))

@@ -101,7 +101,7 @@ class JournalSegments:
 
     def prepare_spare_segment(self) -> None:
         """Start creating the next segment's file in the background, unless it exists already."""
-        if self._spare is not None or _is_running(self._preparing):
+        if self._spare is not None or _is_task_running(self._preparing):
             return
         if asyncio.get_running_loop().time() < self._retry_s:
             return
@@ -147,7 +147,7 @@ class JournalSegments:
         self._schedule_removal()
 
     def _schedule_removal(self) -> None:
-        if self._pending_removal and not self._readers and not _is_running(self._removing):
+        if self._pending_removal and not self._readers and not _is_task_running(self._removing):
             self._removing = _start_task(self._remove_files(), "journal drop")
 
     async def _remove_files(self) -> None:
@@ -164,7 +164,7 @@ class JournalSegments:
 
     @contextmanager
     def segments_for_reading(self) -> Iterator[list[tuple[int, int]]]:
-        """Return number and valid end of all segments; within the block, their files are not removed."""
+        """Return number and valid end of all segments; their files stay until the `with` block ends."""
         self._readers += 1
         try:
             yield [(segment.number, segment.end) for segment in self.used]
@@ -172,11 +172,11 @@ class JournalSegments:
             self._readers -= 1
             self._schedule_removal()
 
-    # Segments written without a sync in `os` mode.
+    # The following methods sync segments that were written without a sync, in `os` mode.
 
     def sync_retired_segments(self) -> None:
         """Sync all segments except the current one in the background."""
-        if not _is_running(self._syncing):
+        if not _is_task_running(self._syncing):
             self._syncing = _start_task(self._sync_retired_in_background(), "journal sync")
 
     async def _sync_retired_in_background(self) -> None:
@@ -209,7 +209,7 @@ def _needed_end_offsets(segment: Segment, starts: Sequence[int]) -> dict[int, in
     }
 
 
-def _is_running(task: asyncio.Task[None] | None) -> bool:
+def _is_task_running(task: asyncio.Task[None] | None) -> bool:
     return task is not None and not task.done()
 
 

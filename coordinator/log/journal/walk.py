@@ -62,7 +62,7 @@ class SegmentWalk:
             self.dropped = [name for name, header in self.with_header if header.number < oldest]
             del self.with_header[: len(self.dropped)]
         await self._scan_segments()
-        self.scan.check_oldest()
+        self.scan.check_oldest_segment()
 
     async def _read_recovery_point(self) -> None:
         """Read the recovery point before the segments: a running coordinator may append to them meanwhile."""

@@ -47,7 +47,7 @@ CHANNELS = tuple(f"append {number}" for number in range(1, 7))
 REQUEST_BYTES_MAX = 8 << 20
 
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
-# The broker rejected the batch without appending it, and would reject it again.
+# Errors with which a broker rejects a batch without appending it; the broker would reject the batch again.
 _REFUSED: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
@@ -183,8 +183,8 @@ class Appender:
         """Send records with the ownership's next sequence.
 
         With `at_any_offset`, the append succeeds at any offset, because the offset of a claim is not known in
-        advance. If a later batch fails, the earlier ones are in the log. Then the shard must be loaded again
-        before the next append.
+        advance. If a later batch fails, the earlier ones are in the log. After such a failure, the shard must
+        be loaded again before the next append.
         """
         self._in_flight += 1
         append = AppendInFlight(ownership, timestamp_ms, done, on_stored, at_any_offset=at_any_offset)
@@ -334,7 +334,7 @@ class Appender:
         why = "another process has replaced it"
         try:
             async for batch in self._read_batches(partition, previous, previous + 1):
-                if _has_own_producer(batch, ownership):
+                if _has_owners_producer(batch, ownership):
                     self._record_result(append, base_offset)
                     return
         except (LogError, DecodeError) as error:
@@ -351,7 +351,7 @@ class Appender:
             end = await self._end_offsets.find(append.state_partition)
             if not append.at_any_offset and end > expected:
                 async for batch in self._read_batches(append.state_partition, expected, expected + 1):
-                    if not _is_own_batch(batch, ownership, expected):
+                    if not _is_owners_batch(batch, ownership, expected):
                         await self._fail_unexpected_offset(append, expected, end)
                         return
         except (LogError, DecodeError) as error:
@@ -378,10 +378,10 @@ def _mark_outcome_unknown(append: AppendInFlight) -> None:
     append.may_be_appended = True
 
 
-def _has_own_producer(batch: RecordBatch, ownership: Ownership) -> bool:
+def _has_owners_producer(batch: RecordBatch, ownership: Ownership) -> bool:
     return (batch.producer_id, batch.producer_epoch) == (ownership.producer_id, ownership.producer_epoch)
 
 
-def _is_own_batch(batch: RecordBatch, ownership: Ownership, expected: int) -> bool:
+def _is_owners_batch(batch: RecordBatch, ownership: Ownership, expected: int) -> bool:
     at = (batch.base_offset, batch.base_sequence)
-    return _has_own_producer(batch, ownership) and at == (expected, ownership.sequence)
+    return _has_owners_producer(batch, ownership) and at == (expected, ownership.sequence)

@@ -1,8 +1,8 @@
 """Encode the batches of an owner, and split records into batches that the topic accepts.
 
 An append is usually one batch. A broker rejects a batch above the topic's `max.message.bytes`. Many snapshots
-at once, or delayed writes of a shard, can exceed that limit. Such an append is sent as several batches. A
-unit is never split.
+at once, or delayed writes of a shard, can exceed that limit. An append above that limit is sent as several
+batches. A unit is never split.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: i
     """
     portion: list[Record] = []
     size_bytes = HEADER_BYTES
-    for begin, end in _complete_units(len(records), units):
+    for begin, end in _cover_records_with_units(len(records), units):
         unit = records[begin:end]
         unit_bytes = sum(RECORD_BYTES_IN_BATCH + len(key) + len(value or b"") for key, value in unit)
         if portion and size_bytes + unit_bytes > bytes_max:
@@ -53,8 +53,8 @@ def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: i
     yield portion
 
 
-def _complete_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield the units, and each record outside of them as a separate unit."""
+def _cover_records_with_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
+    """Yield the units, and a separate unit for each record that belongs to none."""
     at = 0
     for begin, end in units:
         yield from zip(range(at, begin), range(at + 1, begin + 1), strict=True)

@@ -40,8 +40,8 @@ _logger = logging.getLogger(__name__)
 # Batches that are processed before yielding to the event loop.
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
-# The channels of requests for end offsets. Each read of the log waits for such a request. With only one
-# channel, a read would first wait for the request in flight.
+# The channels of requests for end offsets. Each read of the log waits for a request for end offsets. With
+# only one channel, a read would first wait for the request in flight.
 END_CHANNELS = ("ends 1", "ends 2", "ends 3")
 # The interval between checks whether the previous owner has released the log.
 RELEASE_POLL_S = 0.02
@@ -149,7 +149,8 @@ class KafkaLog(AppendReporter):
         """Write a claim with a higher owner epoch than any that this process knows; return the owner epoch.
 
         The last record of the log determines the owner epoch. If a fenced owner wrote that record, the epoch
-        may be too low. Then the claim is not accepted, which the next `read` detects.
+        may be too low. With an epoch that is too low, the claim is not accepted, which the next `read`
+        detects.
         """
         self._check_open()
         producer = await self._producer_ids.get(state_partition)
@@ -212,7 +213,7 @@ class KafkaLog(AppendReporter):
 
         now_ms = self._clock.now_ms()
         self._appender.append(
-            ownership, [record], now_ms, on_appended, self._add_size, at_any_offset=at_any_offset
+            ownership, [record], now_ms, on_appended, self._add_batch_size, at_any_offset=at_any_offset
         )
         # If the caller is cancelled, the append continues. Retrieve its exception, so that asyncio does not
         # log it.
@@ -305,7 +306,7 @@ class KafkaLog(AppendReporter):
         if not records:
             self._renew_lease(ownership, timestamp_ms, done)
             return
-        self._appender.append(ownership, records, timestamp_ms, done, self._record_batch, units=units)
+        self._appender.append(ownership, records, timestamp_ms, done, self._on_batch_stored, units=units)
 
     def _renew_lease(self, ownership: Ownership, timestamp_ms: int, done: AppendCallback) -> None:
         def on_appended(base_offset: int, error: LogError | None) -> None:
@@ -316,17 +317,17 @@ class KafkaLog(AppendReporter):
             done(base_offset, error)
 
         renewal = encode_renewal(ownership.state_partition, ownership.lease_ms)
-        self._appender.append(ownership, [renewal], timestamp_ms, on_appended, self._record_batch)
+        self._appender.append(ownership, [renewal], timestamp_ms, on_appended, self._on_batch_stored)
 
-    def _record_batch(self, state_partition: int, log_offset: int, batch: bytes) -> None:
-        self._add_size(state_partition, log_offset, batch)
+    def _on_batch_stored(self, state_partition: int, log_offset: int, batch: bytes) -> None:
+        self._add_batch_size(state_partition, log_offset, batch)
         self._append_observer((batch,), 0)
 
-    def _add_size(self, state_partition: int, log_offset: int, batch: bytes) -> None:
+    def _add_batch_size(self, state_partition: int, log_offset: int, batch: bytes) -> None:
         self._sizes[state_partition].add(log_offset, len(batch))
 
-    def serving_delay_s(self, state_partition: int) -> float:
-        return self._ownerships.serving_delay_s(state_partition)
+    def earlier_leases_left_s(self, state_partition: int) -> float:
+        return self._ownerships.earlier_leases_left_s(state_partition)
 
     def lease_left_s(self, state_partition: int) -> float:
         return self._ownerships.lease_left_s(state_partition)
@@ -361,7 +362,7 @@ class KafkaLog(AppendReporter):
     def _may_prune(self, state_partition: int) -> bool:
         """Return whether a recent append has confirmed that the log has not lost records.
 
-        A truncated log may lack the records that replaced those to be deleted.
+        A truncated log may lack the later records that make the records to be deleted redundant.
         """
         return self.lease_left_s(state_partition) > 0
 

@@ -49,7 +49,7 @@ class OffsetFinder:
     def find(self, state_partition: int) -> "asyncio.Future[int]":
         """Return a future of the offset, requested after this call.
 
-        It fails with LogUnavailable at the timeout.
+        The future fails with LogUnavailable at the timeout.
         """
         answer: asyncio.Future[int] = self._loop.create_future()
         self._batcher.submit(_OffsetRequest(state_partition, self._loop.time() + self._timeout_s, answer))

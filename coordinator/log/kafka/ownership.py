@@ -1,9 +1,10 @@
 """The ownership of a state partition: a producer id that fences earlier owners, a claim, and a lease.
 
-The claim in the log decides (`coordinator.log.claims`). The producer id is an additional protection. All
-owners of a state partition use one transactional id, so each owner gets a higher producer epoch. The claim is
-the first batch with the new producer epoch. From then on, the broker rejects batches of the previous owner.
-Batches are not transactional, so the log has no transaction markers and no gaps in its offsets.
+The claims in the log determine the owner (`coordinator.log.claims`). The producer id is an additional
+protection. All owners of a state partition use one transactional id, so each owner gets a higher producer
+epoch. The claim is the first batch with the new producer epoch. From then on, the broker rejects batches of
+the previous owner. Batches are not transactional, so the log has no transaction markers and no gaps in its
+offsets.
 """
 
 import asyncio
@@ -46,7 +47,8 @@ class Ownership:
     that read, all valid records with state were below `state_end`.
 
     Leases of earlier owners may last until `serve_from_s`. `proven_s` is the send time of this owner's newest
-    committed append. The next owner claims the log later than that, and then waits for this owner's lease.
+    committed append. The next owner claims the log later than `proven_s`, and then waits for this owner's
+    lease.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Ownership:
         return self.proven_s + self.lease_s - now_s
 
     def renewal_due(self, now_s: float, *, read: bool) -> bool:
-        """Return whether to renew the lease: for reads, for pruning, or so that brokers keep the producer."""
+        """Return whether to renew the lease, for reads or pruning, or to keep the producer id alive."""
         if self.lost is not None or not self.verified:
             return False
         age_s = now_s - self.proven_s
@@ -126,7 +128,7 @@ class Ownership:
 
 
 class OwnerInLastRecord(NamedTuple):
-    """The owner in the last record of a log: its owner epoch, 0 if none, and whether it is a release.
+    """The owner in the last record of a log: its owner epoch, 0 if none, and whether the record is a release.
 
     `producer` is the producer id and the producer epoch of the batch.
     """

@@ -53,7 +53,7 @@ class Ownerships:
         state_end: int,
         topic_id: bytes = NO_TOPIC_ID,
     ) -> None:
-        """Check that a claim was accepted and is the last one. Raises LogUnavailable if it must be repeated.
+        """Check that a claim was accepted and is the last one. Raises LogUnavailable if a retry is needed.
 
         Raises LogRefused if the last claim belongs to a topic with another id than `topic_id`.
         """
@@ -95,7 +95,7 @@ class Ownerships:
             )
         return None
 
-    def serving_delay_s(self, state_partition: int) -> float:
+    def earlier_leases_left_s(self, state_partition: int) -> float:
         ownership = self._owned.get(state_partition)
         if ownership is None or not ownership.verified:
             return 0.0

@@ -4,8 +4,8 @@ An item concerns one state partition. The number of items in flight is not limit
 is: each broker has a few channels. While all channels are busy, items collect and are sent together in the
 next request. Therefore, an idle log sends at once and a busy one sends large requests, without a timer.
 
-After a failure, the identical item is sent again, after a growing pause and a metadata refresh. This ends
-when the item has a final result or its deadline has passed.
+After a failure, the identical item is sent again, after a growing pause and a metadata refresh. The attempts
+end when the item has a final result or its deadline has passed.
 """
 
 import asyncio
@@ -81,16 +81,16 @@ class PartitionBatcher(Generic[ItemT, ResultT]):
         self._waiting.append(item)
         if not self._send_is_scheduled:
             self._send_is_scheduled = True
-            self._loop.call_soon(self._send_ready)
+            self._loop.call_soon(self._send_queued_items)
 
     def close(self) -> None:
-        """Cancel all requests. For items in flight, neither `handle_result` nor `on_timeout` is called."""
+        """Cancel all requests. Afterwards, neither `handle_result` nor `on_timeout` is called."""
         for pause in self._pauses.values():
             pause.cancel()
         for request in list(self._requests):
             request.cancel()
 
-    def _send_ready(self) -> None:
+    def _send_queued_items(self) -> None:
         """Send the queued items to the brokers that have a free channel."""
         self._send_is_scheduled = False
         waiting, self._waiting = self._waiting, []
@@ -143,7 +143,7 @@ class PartitionBatcher(Generic[ItemT, ResultT]):
                     self._on_no_response(item)
                 self._resend_later(item, str(error))
         if self._waiting and not self._send_is_scheduled:
-            self._send_ready()
+            self._send_queued_items()
 
     def _handle_results(self, items: list[ItemT], results: Mapping[int, ResultT]) -> None:
         for item in items:

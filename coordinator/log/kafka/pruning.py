@@ -47,7 +47,7 @@ class Pruner:
             return
         self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, before_offset))
         if self._deletion is None or self._deletion.done():
-            self._deletion = asyncio.get_running_loop().create_task(self._delete_pending())
+            self._deletion = asyncio.get_running_loop().create_task(self._delete_pending_records())
 
     def cancel(self, partition: int) -> None:
         """Drop the pending deletion of a partition, because its log is about to be read again.
@@ -72,7 +72,7 @@ class Pruner:
             finally:
                 self._deletion.cancel()
 
-    async def _delete_pending(self) -> None:
+    async def _delete_pending_records(self) -> None:
         tried: dict[int, int] = {}
         while wanted := {p: o for p, o in self._prune_targets.items() if tried.get(p) != o}:
             tried.update(wanted)
@@ -99,9 +99,11 @@ class Pruner:
             self._on_failure("unreachable")
         else:
             for partition, offset in offsets.items():
-                self._handle_answer(partition, offset, answers.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR))
+                self._handle_delete_result(
+                    partition, offset, answers.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+                )
 
-    def _handle_answer(self, partition: int, offset: int, code: int) -> None:
+    def _handle_delete_result(self, partition: int, offset: int, code: int) -> None:
         if code != ErrorCode.NONE:
             self._log_failure(partition, code)
         elif self._prune_targets.get(partition) == offset:

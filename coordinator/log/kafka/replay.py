@@ -42,7 +42,7 @@ class PartitionReader:
         positions = {partition: start for partition, start in starts.items() if start < ends[partition]}
         loop = asyncio.get_running_loop()
         progress_s = loop.time()
-        fetching = loop.create_task(self._fetch(positions))
+        fetching = loop.create_task(self._fetch_from_leaders(positions))
         try:
             while positions:
                 chunk: list[LoggedBatch] = []
@@ -55,13 +55,13 @@ class PartitionReader:
                 else:
                     await asyncio.sleep(_PAUSE_S)
                 if positions:
-                    fetching = loop.create_task(self._fetch(positions))
+                    fetching = loop.create_task(self._fetch_from_leaders(positions))
                 if chunk:
                     yield chunk
         finally:
             fetching.cancel()
 
-    async def _fetch(self, positions: Mapping[int, int]) -> dict[int, FetchResult]:
+    async def _fetch_from_leaders(self, positions: Mapping[int, int]) -> dict[int, FetchResult]:
         """Send one fetch to each leader; return the results without an error."""
         by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
         for partition, position in positions.items():
@@ -69,7 +69,9 @@ class PartitionReader:
         if by_node.pop(NO_NODE, None):
             self._cluster.refresh_soon()
         results: dict[int, FetchResult] = {}
-        for answers in await asyncio.gather(*(self._fetch_from(*request) for request in by_node.items())):
+        for answers in await asyncio.gather(
+            *(self._fetch_from_leader(*request) for request in by_node.items())
+        ):
             for partition, fetched in answers.items():
                 if fetched.error_code == ErrorCode.NONE:
                     results[partition] = fetched
@@ -82,7 +84,7 @@ class PartitionReader:
                     self._cluster.refresh_soon()
         return results
 
-    async def _fetch_from(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
+    async def _fetch_from_leader(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
         try:
             return await self._cluster.fetch(node, CHANNEL, positions, FETCH_BYTES_MAX)
         except NoResponse:
@@ -111,9 +113,9 @@ def _collect_batches(
 def keep_valid_records(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
     """Remove ownership records and records of fenced owners from the next batch of a log; return the rest.
 
-    Usually all records stay, and the batch is returned unchanged. Otherwise each remaining record is encoded
-    again at its own offset. An owner never mixes valid and other records in one batch. Records below
-    `start_offset` are ignored. Raises DecodeError.
+    Usually all records stay, and the batch is returned unchanged. If records are removed, each remaining
+    record is encoded again at its own log offset. An owner never mixes valid and other records in one batch.
+    Records below `start_offset` are ignored. Raises DecodeError.
     """
     kept: list[bytes] = []
     for batch in decode_batches(batch_bytes):

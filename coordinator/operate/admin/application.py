@@ -79,7 +79,7 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
     # include_router would analyze the parameters of each route a second time, at the first request.
     app.router.routes += [route for router in routers for route in router.routes]
     _add_error_responses(app, view.metrics)
-    app.add_middleware(AccessMiddleware, access=access, refused=view.metrics.http_refused)
+    app.add_middleware(AccessMiddleware, access=access, refused=view.metrics.count_http_refusal)
     return app
 
 
@@ -100,7 +100,7 @@ async def _refuse_unknown_parameters(request: Request) -> None:
 def _add_error_responses(app: FastAPI, metrics: Metrics) -> None:
     async def respond_to_denied_access(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, AccessDenied)
-        metrics.http_refused(error.status)
+        metrics.count_http_refusal(error.status)
         return _make_error_response(error.status, error.message, headers=error.headers)
 
     app.add_exception_handler(AccessDenied, respond_to_denied_access)

@@ -43,7 +43,7 @@ class HttpService:
         self._access = AccessControl(config)
         self._tls = ServerTls(config.http_ssl, "http") if config.http_uses_tls else None
         app = create_app(view, self._access)
-        self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.http_refused)
+        self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.count_http_refusal)
         self._clock = SystemClock()
         self._watching: list[asyncio.Task[None]] = []
 

@@ -94,7 +94,7 @@ class LogTarget(MigrationTarget):
                 await asyncio.gather(*map(log.acquire_ownership, self._target_partitions))
             plan = plan_for(await self._read_existing_states(log))
             if isinstance(log, SharedLog):
-                await asyncio.sleep(max(map(log.serving_delay_s, self._target_partitions)))
+                await asyncio.sleep(max(map(log.earlier_leases_left_s, self._target_partitions)))
             await self._append_plan_records(log, states, plan, progress)
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.release, self._target_partitions))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.errors import LogUnavailable
-from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
+from coordinator.log.claims import FencingFilter, claim_owner_name, is_claim, is_ownership_record, is_release
 from coordinator.log.journal import RealDisk, check_not_locked
 from coordinator.log.journal.inspect import dump_journal, verify_journal
 from coordinator.log.kafka.offsets import OffsetFinder
@@ -168,7 +168,7 @@ class _TopicFold:
         if record.offset < self._starts[partition] or not fencing_filter.accepts(record):
             return
         if is_claim(record):
-            self.owners[partition] = claim_owner(record)
+            self.owners[partition] = claim_owner_name(record)
         elif is_release(record):
             self.owners.pop(partition, None)
         elif not is_ownership_record(record):

@@ -3,16 +3,16 @@
 The forwarder splits a request by owner. Share-partitions of local shards go to the
 runtime. The share-partitions of another coordinator are forwarded together in one request of the same API.
 
-Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After such an error,
-the operation on the share-partition waits: it is *held*. A held operation is routed again after a short
-pause or when the assignment changes. A broker's request therefore waits only as long as a takeover lasts.
-With an error response, the broker would retry after two seconds.
+Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After a temporary
+error, the operation on the share-partition waits: it is *held*. A held operation is routed again after a
+short pause or when the assignment changes. A broker's request therefore waits only as long as a takeover
+lasts. If the coordinator sent an error response instead, the broker would retry after two seconds.
 
 If a forwarded request is not answered, it is sent again, so it may be executed twice. Brokers retry in the
 same way (since Kafka 4.2), and the operations are idempotent. A write keeps the greatest delivery count and
 state of each offset, and a repeated initialisation or deletion changes nothing. Repetition is safe only while
-the broker still waits for the response. Requests that are too old are therefore not sent, and a connection
-whose owner has not answered by then is closed.
+the broker still waits for the response. Requests older than `hold_s` are therefore not sent to an owner, and
+a request that is not answered before `request_age_max_s` closes its connection.
 
 A forwarded request is never forwarded again. If the receiver does not own the shard, it answers
 NOT_COORDINATOR, and the sender keeps the request until it knows the owner.
@@ -79,7 +79,7 @@ class _RoutedRequest:
     def on_not_coordinator(self, operation: ForwardableOperation, message: str) -> None:
         """Hold an operation that the runtime rejected with NOT_COORDINATOR.
 
-        The operation may have been executed.
+        Records of the operation may have been stored nevertheless.
         """
         self._forwarder.hold_operation(self, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
 
@@ -93,7 +93,7 @@ class _HeldOperation(NamedTuple):
 
 
 class _ForwardedRequest(NamedTuple):
-    """A request in flight: its target and its operations."""
+    """A request in flight to another coordinator: the owner and the operations."""
 
     owner: Replica
     operations: Sequence[ForwardableOperation]
@@ -208,13 +208,13 @@ class Forwarder:
         return None if self._assignment is None else self._assignment.owner(shard)
 
     def hold_operation(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
-        """Keep an operation to route it again.
+        """Hold an operation until it can be routed again.
 
         Refuse the operation if it is too old or too many operations are held.
         """
         if self._closed:
             refuse_operations([operation], _STOPPING)
-        elif self._is_too_old(operation):
+        elif self._is_operation_too_old(operation):
             refuse_operations([operation], why)
         elif len(self._held) >= self._limits.held_max:
             refuse_operations([operation], _TOO_MANY_HELD)
@@ -229,14 +229,14 @@ class Forwarder:
         held, self._held = self._held, []
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
         for call, operation, why in held:
-            if self._is_too_old(operation):
+            if self._is_operation_too_old(operation):
                 refuse_operations([operation], why)
             elif not is_abandoned(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
             self._route_operations(call, operations)
 
-    def _is_too_old(self, operation: ForwardableOperation) -> bool:
+    def _is_operation_too_old(self, operation: ForwardableOperation) -> bool:
         return self._loop.time() - operation.received_s > self._limits.hold_s
 
     # Requests to other coordinators.
@@ -244,7 +244,7 @@ class Forwarder:
     def _start_forwarding(
         self, call: _RoutedRequest, owner: Replica, operations: Sequence[ForwardableOperation]
     ) -> None:
-        """Start a request to the owner, unless the limits of requests in flight are reached."""
+        """Forward operations to their owner; refuse them at the limits of requests in flight."""
         peer = self._peers.get(owner.wire)
         if peer is None:
             peer = self._peers[owner.wire] = PeerConnections(
@@ -275,7 +275,7 @@ class Forwarder:
                 wanted, results = await self._exchange_with_owner(call, owner, peer, operations)
             finally:
                 # Release the memory before the responses cause new requests.
-                peer.release(request_bytes)
+                peer.release_capacity(request_bytes)
                 self._close_departed_peer(peer)
             if not wanted:
                 return
@@ -309,7 +309,7 @@ class Forwarder:
                 self._in_flight_requests[timeout] = _ForwardedRequest(owner, operations)
                 try:
                     async with peer.connection(self._connections_per_owner()) as connection:
-                        wanted = self._drop_unneeded(operations)
+                        wanted = self._drop_unneeded_operations(operations)
                         if not wanted:
                             return [], {}
                         parts = {operation.key: list(operation.unit) for operation in wanted}
@@ -324,11 +324,13 @@ class Forwarder:
         owners = len(self._assignment.replicas) if self._assignment is not None else len(self._peers)
         return self._limits.connections_to_each(owners)
 
-    def _drop_unneeded(self, operations: Sequence[ForwardableOperation]) -> list[ForwardableOperation]:
+    def _drop_unneeded_operations(
+        self, operations: Sequence[ForwardableOperation]
+    ) -> list[ForwardableOperation]:
         """Return the operations that are neither too old nor abandoned; refuse those that are too old."""
         wanted = []
         for operation in operations:
-            if self._is_too_old(operation):
+            if self._is_operation_too_old(operation):
                 refuse_operations([operation], _NO_RESPONSE)
             elif not is_abandoned(operation):
                 wanted.append(operation)
@@ -340,7 +342,7 @@ class Forwarder:
         operations: Sequence[ForwardableOperation],
         results: Mapping[SharePartitionKey, Any],
     ) -> int:
-        """Answer with the owner's results; hold those with NOT_COORDINATOR. Return the first error code."""
+        """Answer operations, or hold them after NOT_COORDINATOR; return the first error in the results."""
         first_error = int(ErrorCode.NONE)
         for operation in operations:
             result = results.get(operation.key)
@@ -359,7 +361,7 @@ class Forwarder:
     # Changes of the assignment.
 
     def _shorten_timeouts_of_former_owners(self) -> None:
-        """Shorten the timeout of requests to coordinators that lost a shard, because they may have failed."""
+        """Shorten the timeout of requests to coordinators that lost a shard, which may have failed."""
         soon_s = self._loop.time() + self._limits.moved_grace_s
         for timeout, request in self._in_flight_requests.items():
             shards = {

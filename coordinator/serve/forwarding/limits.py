@@ -12,9 +12,10 @@ class ForwardingLimits(NamedTuple):
     request. The sum of `hold_s` and the longest wait at the owner must therefore stay below
     `request_age_max_s`.
 
-    `request_age_max_s`: when a request is this old, its connection is closed, so that the owner drops it if
-    it has not started. `pause_s`: how often held operations are routed again while the assignment stays the
-    same. `moved_grace_s`: how long a former owner may still answer a request that it has received.
+    `request_age_max_s`: when a request is this old, its connection is closed, so that the owner drops the
+    request if it has not started to execute it. `pause_s`: how often held operations are routed again while
+    the assignment stays the same. `moved_grace_s`: how long a former owner may still answer a request that it
+    has received.
 
     Numbers and bytes apply to each owner, with two exceptions. `held_max` limits the held share-partitions of
     all owners. `connections_total_max` limits the connections to all owners; each owner has at least one.
@@ -32,12 +33,12 @@ class ForwardingLimits(NamedTuple):
     held_max: int = 5_000
 
     def connections_to_each(self, owners: int) -> int:
-        """Return the maximum number of connections to each of this many owners."""
+        """Return the maximum number of connections to each owner if this is the number of owners."""
         return max(1, min(self.connections_max, self.connections_total_max // max(1, owners)))
 
     @classmethod
     def for_runtime_limits(cls, limits: RuntimeLimits) -> Self:
-        """Return limits that are consistent with the runtime's, which all coordinators share."""
+        """Return limits of forwarding for coordinators that all have the same limits of the runtime."""
         waits_there_s = max(limits.load_wait_s, limits.write_timeout_s) + limits.tick_s
         return cls(
             hold_s=max(0.0, min(limits.load_wait_s, limits.request_age_max_s - waits_there_s)),

@@ -1,9 +1,10 @@
 """Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
-If `__share_group_state` exists, brokers do not look up the coordinator. Such brokers send share-state
-requests to the leaders of the partitions of `__share_group_state`. The proxy in front of such a broker (relay
-or HAProxy) passes these requests to its coordinator, which may not own the shard. That coordinator must then
-forward them to the owner. Source: PersisterStateManager of Kafka.
+If `__share_group_state` exists, brokers do not look up the coordinator. Brokers then send share-state
+requests to the leaders of the partitions of `__share_group_state`. The proxy in front of such a
+broker (relay or HAProxy) passes these requests to its coordinator, which may not own the shard. The
+coordinator that gets the requests must then forward them to the owner. Source: PersisterStateManager of
+Kafka.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _logger = logging.getLogger(__name__)
 KAFKA_STATE_TOPIC = "__share_group_state"
 
 CHECK_INTERVAL_S = 60.0
-# The interval until the first check succeeds.
+# The interval between checks until the first check succeeds.
 FIRST_CHECKS_INTERVAL_S = 2.0
 
 
@@ -48,7 +49,7 @@ class ForwardingMode:
     def start(self) -> None:
         """Start the periodic check if the setting is "auto"."""
         if self._setting == "auto":
-            self._check_task = asyncio.create_task(self._check_periodically(), name="forwarding mode")
+            self._check_task = asyncio.create_task(self._check_topic_periodically(), name="forwarding mode")
 
     async def stop(self) -> None:
         if self._check_task is not None:
@@ -56,10 +57,10 @@ class ForwardingMode:
             await asyncio.gather(self._check_task, return_exceptions=True)
         await self.forwarder.close()
 
-    async def _check_periodically(self) -> None:
+    async def _check_topic_periodically(self) -> None:
         while True:
             try:
-                self._apply_result(await self._topic_exists())
+                self._apply_topic_check(await self._topic_exists())
             except LogError as error:
                 # Keep the last result.
                 _logger.debug("Cannot check whether %s exists: %s", KAFKA_STATE_TOPIC, error)
@@ -70,7 +71,7 @@ class ForwardingMode:
                 )
             await asyncio.sleep(CHECK_INTERVAL_S if self._last_result else FIRST_CHECKS_INTERVAL_S)
 
-    def _apply_result(self, exists: bool | None) -> None:
+    def _apply_topic_check(self, exists: bool | None) -> None:
         active = exists is not False
         if self._last_result and active == self.forwarder.active:
             return

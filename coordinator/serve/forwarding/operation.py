@@ -14,11 +14,11 @@ class ClientRequest(Protocol):
     """A client request whose operations are being routed."""
 
     def on_not_coordinator(self, operation: "ForwardableOperation", message: str) -> None:
-        """Route an operation again, because this coordinator does not own its shard, or did not own it."""
+        """Route an operation again: the runtime refused it because it did not own its shard."""
 
 
 class ForwardableOperation(Operation):
-    """An operation that is being routed while `call` is set; without `call`, the operation has a response.
+    """An operation that may be forwarded; `call` is set until the operation has a response.
 
     While `call` is set, `refuse` with NOT_COORDINATOR calls `call.on_not_coordinator` instead of answering.
     """
@@ -48,5 +48,5 @@ def is_abandoned(operation: ForwardableOperation) -> bool:
 
 
 def operation_bytes(operation: ForwardableOperation) -> int:
-    """Return the estimated size of an operation in a request."""
+    """Return the estimated bytes that an operation takes in a forwarded request."""
     return sum(_PART_BYTES + len(getattr(part, "state_batches", b"")) for part in operation.unit)

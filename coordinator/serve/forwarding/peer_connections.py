@@ -14,8 +14,8 @@ from coordinator.config import HostPort
 from coordinator.serve.forwarding.limits import ForwardingLimits
 from protocol.errors import ErrorCode
 
-# HAProxy (deploy/haproxy) matches the prefix `Persister-client-` of the brokers' persisters. The rest
-# distinguishes coordinators from brokers, whose client ids continue with a number.
+# HAProxy (deploy/haproxy) matches the prefix `Persister-client-` of the brokers' persisters. The rest of the
+# client id distinguishes coordinators from brokers, whose client ids continue with a number.
 FORWARDED_CLIENT_ID = "Persister-client-forwarded-"
 
 
@@ -49,7 +49,7 @@ class PeerConnections:
         self._bytes += request_bytes
         return True
 
-    def release(self, request_bytes: int) -> None:
+    def release_capacity(self, request_bytes: int) -> None:
         self.in_flight -= 1
         self._bytes -= request_bytes
 

@@ -53,7 +53,7 @@ class RelayContext(NamedTuple):
     """The objects that all connections of a relay share.
 
     `turns` orders the TLS handshakes, so that each client network gets its turn. `warn` logs a sentence for
-    the operator, rate-limited by kind.
+    the operator, with a rate limit for each kind of sentence.
     """
 
     route: UpstreamRoute
@@ -65,7 +65,7 @@ class RelayContext(NamedTuple):
 
 
 class Connection:
-    """One accepted connection. Its own task calls `run`; the listener calls `stop` and `abort`."""
+    """One accepted connection. A task calls `run`; the listener calls `stop` and `abort`."""
 
     def __init__(self, accepted: socket.socket, network: str, context: RelayContext) -> None:
         """Create a connection that owns an accepted socket; `network` is the network of the peer."""
@@ -83,11 +83,11 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._trust: CertificateTrust | None = None
         self.destination = ""
-        # Number of forwarded bytes. The listener compares it over time to find idle connections.
+        # Number of forwarded bytes. The listener compares this number over time to find idle connections.
         self.forwarded_bytes = 0
 
     def stop(self) -> None:
-        """End the connection: that of a persister after the pending responses, any other at once."""
+        """Close the connection: a persister's after the pending responses, any other connection at once."""
         if self._link is not None:
             self._link.stop()
         else:
@@ -240,7 +240,7 @@ class Connection:
     async def _connect(
         self, name: str, server: UpstreamServer, *, give_up: Callable[[int], bool]
     ) -> FrameReader:
-        """Connect; after a failure, `give_up` gets the number of attempts. Raises RefusedConnection."""
+        """Connect; `give_up` decides by the number of failed attempts. Raises RefusedConnection."""
         limits = self._limits
         for attempts in itertools.count(1):
             try:
@@ -262,10 +262,10 @@ class Connection:
         assert self._peer is not None
         assert self._broker is not None
         peer, broker = self._peer, self._broker
-        request_bytes = peer.take_buffered()
+        request_bytes = peer.take_buffered_bytes()
         self._count_bytes(len(request_bytes), 0)
         await broker.stream.send(request_bytes)
-        response_bytes = broker.take_buffered()
+        response_bytes = broker.take_buffered_bytes()
         if response_bytes:
             await peer.stream.send(response_bytes)
         await forward_both_ways(peer.stream, broker.stream, self._count_bytes, self._limits.half_closed_s)
@@ -311,7 +311,7 @@ class Connection:
         self._metrics.bytes_from[destination] += received
 
     async def _close_streams(self) -> None:
-        """Flush and close all streams. The connection counts against the limit until all are closed."""
+        """Flush and close all streams; until then, the connection counts against the limit."""
         await asyncio.gather(*(reader.stream.finish() for reader in self._frame_readers()))
 
     def _release_resources(self) -> None:

@@ -1,9 +1,9 @@
 """Forward bytes between two streams. Replication traffic takes the path through this module.
 
 Without TLS, event-loop callbacks copy bytes from socket to socket through one buffer shared by all
-connections. The buffer is empty when a callback returns. If the target socket accepts only a part, the rest
-is kept and reading pauses until it is sent. Per byte, this copying uses less CPU time than HAProxy in TCP
-mode, and per small message the same.
+connections. The buffer is empty when a callback returns. If the target socket accepts only a part of the
+bytes, the rest is kept and reading pauses until the rest is sent. This copying uses less CPU time than
+HAProxy in TCP mode, and the same for small messages.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from typing import Any
 from coordinator.serve.relay.streams import PlainStream, Stream
 
 Bytes = bytes | memoryview
-# Gets the received bytes and returns how many of them to forward. Fewer than all ends the forwarding.
+# Gets the received bytes and returns how many of them to forward. If this is fewer than all, the forwarding
+# ends.
 CountBytesToForward = Callable[[Bytes], int]
 
 _BUFFER_BYTES = 256 << 10
@@ -33,11 +34,11 @@ def forward_bytes(
 ) -> "_SocketForwarding | _StreamForwarding":
     """Forward `first`, then everything received from `source`, to `target`.
 
-    `count_to_forward` gets all bytes in order before they are sent. If it raises an exception, the forwarding
-    ends with this exception. `on_all_sent` is called each time that all accepted bytes have been sent.
+    `count_to_forward` gets all bytes in order before they are sent. If `count_to_forward` raises an
+    exception, the forwarding ends. `on_all_sent` is called each time that no received byte waits to be sent.
 
-    `finished` of the result is done when the source is closed or `count_to_forward` rejects bytes. It fails
-    with the error that ended the forwarding.
+    The future `finished` of the result is done when the source is closed or `count_to_forward` rejects bytes.
+    If an error ends the forwarding, the future `finished` has this error as its exception.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
         return _SocketForwarding(source.socket, target.socket, count_to_forward, first, on_all_sent)
@@ -75,13 +76,13 @@ class _SocketForwarding:
         # Bytes that the target has not accepted yet, and whether they are the last ones.
         self._waiting = b""
         self._ending = False
-        # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
+        # This poll reports a reset connection (POLLERR, POLLHUP), but no readable data.
         self._reset_poll = select.poll()
         self._reset_poll.register(source, 0)
         self.finished: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(source, self._on_source_readable)
         if first:
-            self._forward_or_fail(first)
+            self._forward_data_or_fail(first)
 
     def close(self) -> None:
         """Stop forwarding. Both streams stay open."""
@@ -89,7 +90,7 @@ class _SocketForwarding:
             self.finished.cancel()
             self._remove_callbacks()
         elif not self.finished.cancelled():
-            # Mark the error as retrieved: the caller already handles the first error of the pair.
+            # Mark the error as retrieved: the caller handles only the first error of the two directions.
             self.finished.exception()
 
     def _on_source_readable(self) -> None:
@@ -98,7 +99,7 @@ class _SocketForwarding:
             pass
 
     def _read_and_forward(self) -> bool:
-        """Read once and forward the bytes; return whether more may be readable."""
+        """Read from the source once and forward the bytes; return whether more bytes may be readable."""
         try:
             count = self._source.recv_into(_shared)
         except BlockingIOError:
@@ -107,14 +108,14 @@ class _SocketForwarding:
             self._fail_forwarding(error)
             return False
         if count:
-            self._forward_or_fail(_shared[:count])
+            self._forward_data_or_fail(_shared[:count])
             return not self._waiting and not self.finished.done()
         with suppress(OSError):
             self._target.shutdown(socket.SHUT_WR)
         self._complete_forwarding()
         return False
 
-    def _forward_or_fail(self, data: Bytes) -> None:
+    def _forward_data_or_fail(self, data: Bytes) -> None:
         try:
             self._forward_data(data)
         except Exception as error:
@@ -132,7 +133,7 @@ class _SocketForwarding:
             self._waiting = bytes(data[sent:count])
             self._loop.add_writer(self._target, self._on_writable)
         else:
-            self._on_pending_sent()
+            self._on_pending_data_sent()
 
     def _on_writable(self) -> None:
         try:
@@ -146,9 +147,9 @@ class _SocketForwarding:
         if not self._waiting:
             self._loop.remove_writer(self._target)
             self._loop.add_reader(self._source, self._on_source_readable)
-            self._on_pending_sent()
+            self._on_pending_data_sent()
 
-    def _on_pending_sent(self) -> None:
+    def _on_pending_data_sent(self) -> None:
         if self._on_all_sent is not None:
             self._on_all_sent()
         if self._ending:

@@ -7,7 +7,7 @@ from coordinator.serve.relay.streams import Stream
 from protocol.errors import FrameError
 
 SIZE_BYTES = 4
-# size, api_key, api_version, correlation_id, client_id_length
+# The first fields of a request: size, api_key, api_version, correlation_id, client_id_length.
 _HEAD = Struct(">ihhih")
 _CLIENT_ID_AT = _HEAD.size
 # Every request begins with api_key, api_version and correlation_id; all but one API have a client id.
@@ -25,7 +25,7 @@ class EndOfStream(Exception):
 
 
 class RefusedConnection(Exception):
-    """The relay refuses a connection. `reason` is the label of the metric, the message a sentence."""
+    """The relay refuses a connection. `reason` is the metric's label value; the message is a sentence."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -87,12 +87,12 @@ class FrameReader:
         del self._buffer[:end]
         return frame
 
-    def take_buffered(self) -> bytes:
+    def take_buffered_bytes(self) -> bytes:
         rest, self._buffer = bytes(self._buffer), bytearray()
         return rest
 
-    def unread(self, data: bytes) -> None:
-        """Put `data` back in front of the buffer."""
+    def put_back(self, data: bytes) -> None:
+        """Insert `data` into the buffer before the buffered bytes."""
         self._buffer[:0] = data
 
     async def _fill_buffer(self, count: int) -> None:

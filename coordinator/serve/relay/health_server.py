@@ -31,14 +31,14 @@ class _Connection(NamedTuple):
 class HealthServer:
     """Answers GET and HEAD for a few paths, one request per connection.
 
-    At the limit of connections, those that have waited longest for a request are closed.
+    At the limit of connections, the connections that have waited longest for a request are closed.
     """
 
     def __init__(self, answers: dict[str, Callable[[], Answer]]) -> None:
         """`answers` maps each path to a function that returns status and text."""
         self._answers = answers
         self._server: asyncio.Server | None = None
-        # By their tasks, the oldest first.
+        # Open connections by task, oldest first.
         self._connections: dict[asyncio.Task[None] | None, _Connection] = {}
 
     async def start(self, address: HostPort) -> None:

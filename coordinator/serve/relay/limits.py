@@ -10,7 +10,7 @@ from protocol.messages import sasl_authenticate
 
 
 class RelayLimits(NamedTuple):
-    """Limits of all connections together and of each one. Times are in seconds."""
+    """Limits of each connection, and of all connections together. Times are in seconds."""
 
     connections_max: int = 4_000
     # Maximum time from the accept to the choice of the destination.

@@ -43,7 +43,7 @@ class Listener:
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
-        """Bind and accept, or accept on an inherited socket. Raises ListenError."""
+        """Start to accept connections, on an inherited socket if there is one. Raises ListenError."""
         try:
             self._socket = inherited or _bind_socket(address)
         except (OSError, OverflowError) as error:
@@ -80,7 +80,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         for number in itertools.count(1):
             if number % _ACCEPTED_AT_A_TIME == 0:
-                # `sock_accept` does not suspend while peers are waiting.
+                # `sock_accept` does not yield to the event loop while peers are waiting.
                 await asyncio.sleep(0)
             try:
                 accepted, address = await loop.sock_accept(listening)
@@ -89,7 +89,7 @@ class Listener:
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             self._metrics.accepted += 1
-            if not self._ensure_capacity():
+            if not self._evict_if_full():
                 accepted.close()
                 continue
             accepted.setblocking(False)
@@ -98,8 +98,8 @@ class Listener:
             self._connections[connection] = task
             task.add_done_callback(partial(self._on_connection_done, connection))
 
-    def _ensure_capacity(self) -> bool:
-        """Return whether one more connection fits; if not, abort the oldest that have no destination yet."""
+    def _evict_if_full(self) -> bool:
+        """Return whether a connection is permitted; at the limit, abort the oldest without a destination."""
         if len(self._connections) < self.limits.connections_max:
             return True
         left = [connection for connection in self._connections if not connection.is_aborted]
@@ -128,7 +128,7 @@ class Listener:
                 if not connection.is_trusted(now_ms):
                     self._metrics.refused["certificate_revoked"] += 1
                     connection.abort()
-            # Drop closed connections. The handshake timeout applies to those without a destination.
+            # Drop closed connections. The handshake timeout applies to connections without a destination.
             seen = {
                 connection: seen.get(connection, (-1, now_s))
                 for connection in self._connections

@@ -10,7 +10,7 @@ PREFIX = "share_coordinator_relay_"
 DESTINATIONS = ("broker", "coordinator")
 
 
-# Attribute, name of the family, its label, and its meaning.
+# For each metric family: attribute of `RelayMetrics`, name, label (or ""), and help text.
 _FAMILIES = (
     ("accepted", "connections_accepted_total", "", "Accepted connections."),
     ("undecided", "connections_undecided", "", "Connections whose destination is not chosen yet."),

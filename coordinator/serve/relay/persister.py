@@ -2,10 +2,10 @@
 
 If sessions have a lifetime, a peer re-authenticates on the same connection (KIP-368). The relay forwards
 these requests to the broker over a new connection, because the broker closes the first connection as idle. As
-at the broker, the mechanism and the user must stay the same. If the session has expired, the next request
-closes the connection.
+in a Kafka broker, a re-authentication must use the same mechanism and the same user. If the session has
+expired, the next request closes the connection.
 
-Bytes are forwarded as for replication, but the start of each frame is inspected.
+Bytes are forwarded like replication traffic, but the relay inspects the start of each frame.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class SessionEnded(Exception):
 
 
 class PersisterLink:
-    """Connects a persister with the coordinator. The task of the connection runs it once."""
+    """Connects a persister with the coordinator. The task of the connection calls `run` once."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class PersisterLink:
         self._reauthenticate = reauthenticate
         self._count_bytes = count_bytes
         self._loop = asyncio.get_running_loop()
-        # Remaining bytes of the current request and response, and the partial size of the next response.
+        # Remaining bytes of the current request and response, and the received part of the next response's
+        # size.
         self._request_left = 0
         self._response_left = 0
         self._response_size_bytes = b""
@@ -76,12 +77,12 @@ class PersisterLink:
         self._stop_requested.set()
 
     async def run(self) -> None:
-        """Forward until either side closes. Raises OSError, ProtocolError and SessionEnded."""
+        """Forward bytes until either side closes. Raises OSError, ProtocolError and SessionEnded."""
         responses = forward_bytes(
             self._coordinator.stream,
             self._peer.stream,
             self._count_responses,
-            on_all_sent=self._update_pending_event,
+            on_all_sent=self._update_no_response_pending,
         )
         requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
         try:
@@ -102,8 +103,8 @@ class PersisterLink:
                 requests = forward_bytes(
                     self._peer.stream,
                     self._coordinator.stream,
-                    self._filter_requests,
-                    first=self._peer.take_buffered(),
+                    self._count_request_bytes_to_forward,
+                    first=self._peer.take_buffered_bytes(),
                 )
                 either: set[asyncio.Future[Any]] = {requests.finished, stop}
                 try:
@@ -122,15 +123,16 @@ class PersisterLink:
         head = await self._peer.peek_head()
         if head.api_key not in _AUTHENTICATION:
             return
-        # The broker answers the re-authentication. Responses must stay in the order of the requests.
+        # The broker answers the re-authentication, so wait for the coordinator's responses first: responses
+        # must stay in the order of the requests.
         await self._no_response_pending.wait()
         exchange = await self._reauthenticate()
         if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
             raise SessionEnded("a peer re-authenticated with another user or another mechanism")
         self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
-    def _filter_requests(self, data: Bytes) -> int:
-        """Return how many bytes are for the coordinator; put the other bytes back into the peer's buffer."""
+    def _count_request_bytes_to_forward(self, data: Bytes) -> int:
+        """Return how many bytes to forward to the coordinator; put the rest back into the peer's buffer."""
         at, end = self._request_left, len(data)
         while at < end:
             if end - at < _BEGINNING.size:
@@ -145,7 +147,7 @@ class PersisterLink:
         taken = min(at, end)
         self._request_left = at - taken
         if taken < end:
-            self._peer.unread(bytes(data[taken:]))
+            self._peer.put_back(bytes(data[taken:]))
         self._count_bytes(taken, 0)
         return taken
 
@@ -177,7 +179,7 @@ class PersisterLink:
         self._count_bytes(0, end)
         return end
 
-    def _update_pending_event(self) -> None:
-        """Set the event if no response is pending and all received bytes have been sent to the peer."""
+    def _update_no_response_pending(self) -> None:
+        """Set `_no_response_pending` if all responses have been sent to the peer."""
         if self._pending_responses <= 0 and self._response_left == 0 and not self._response_size_bytes:
             self._no_response_pending.set()

@@ -30,7 +30,7 @@ EXIT_FAILED = 1
 
 # How often certificate files are checked for changes.
 _TLS_WATCH_S = 10.0
-# A persister uses two files, and a third one while it authenticates.
+# The connection of a persister uses two open files, and a third one during authentication.
 _FILES_PER_CONNECTION = 3
 _OTHER_OPEN_FILES = 128
 # The first file descriptor that systemd passes (sd_listen_fds).

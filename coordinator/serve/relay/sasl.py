@@ -3,8 +3,9 @@
 Only the broker decides whether a login succeeds. A response without an error is no proof: intermediate
 responses have no error either, and their number depends on the mechanism. Before a peer is routed to the
 coordinator, the relay therefore sends a request on the same connection. If the peer is not authenticated, the
-broker answers it with ILLEGAL_SASL_STATE or closes the connection (Kafka's SaslServerAuthenticator). If the
-user name is ambiguous, the user is None and the peer is not routed to the coordinator.
+broker answers this request with ILLEGAL_SASL_STATE or closes the connection (Kafka's
+SaslServerAuthenticator). If the user name is ambiguous, the user is None and the peer is not routed to the
+coordinator.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 (SCRAM), RFC 7628 (OAUTHBEARER); Kafka's PlainSaslServer, ScramMessages,
 OAuthBearerClientInitialResponse, SaslServerAuthenticator; KIP-152, KIP-368.
@@ -45,7 +46,7 @@ class RelayedExchange:
     """The state of one SASL exchange, read from its requests and responses."""
 
     def __init__(self, sub_claim: str) -> None:
-        """`sub_claim` is the claim of a token with the user name (sasl.oauthbearer.sub.claim.name)."""
+        """`sub_claim` is the claim that contains the user name (sasl.oauthbearer.sub.claim.name)."""
         self._sub_claim = sub_claim
         self._requested_mechanism = ""
         self._authenticate_version = 0
@@ -103,21 +104,21 @@ class RelayedExchange:
 
 
 def parse_user(mechanism: str, token: bytes, sub_claim: str) -> str | None:
-    """Return the user in the first message of an exchange, None if there is none or it is ambiguous."""
+    """Return the user in the first message of an exchange; None if the user is missing or ambiguous."""
     try:
         text = token.decode("utf-8")
     except UnicodeDecodeError:
         return None
     if mechanism == "PLAIN":
-        return _plain_user(text)
+        return _parse_plain_user(text)
     if mechanism.startswith("SCRAM-"):
-        return _scram_user(text)
+        return _parse_scram_user(text)
     if mechanism == "OAUTHBEARER":
-        return _bearer_user(text, sub_claim)
+        return _parse_bearer_user(text, sub_claim)
     return None
 
 
-def _plain_user(text: str) -> str | None:
+def _parse_plain_user(text: str) -> str | None:
     parts = text.split("\0")
     if len(parts) != 3:
         return None
@@ -125,7 +126,7 @@ def _plain_user(text: str) -> str | None:
     return user if user and authorization_id in ("", user) else None
 
 
-def _scram_user(text: str) -> str | None:
+def _parse_scram_user(text: str) -> str | None:
     found = _SCRAM_FIRST.fullmatch(text)
     if found is None or "tokenauth" in found["rest"]:
         return None
@@ -135,7 +136,7 @@ def _scram_user(text: str) -> str | None:
     return user.replace("=2C", ",").replace("=3D", "=")
 
 
-def _bearer_user(text: str, sub_claim: str) -> str | None:
+def _parse_bearer_user(text: str, sub_claim: str) -> str | None:
     found = _BEARER_FIRST.fullmatch(text)
     if found is None:
         return None
@@ -156,14 +157,14 @@ def _decode_claims(token: str) -> dict[str, Any]:
         return {}
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = json.loads(payload, object_pairs_hook=_reject_duplicates)
+        claims = json.loads(payload, object_pairs_hook=_reject_duplicate_names)
     except (binascii.Error, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
 
 
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict. Raises ValueError for duplicate names: parsers resolve them differently."""
+def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict. Raises ValueError for duplicate names, which parsers treat differently."""
     claims = dict(pairs)
     if len(claims) != len(pairs):
         raise ValueError("duplicate claim")
@@ -180,7 +181,7 @@ _ANSWER = Struct(">ih")
 
 
 class LoginFailed(EndOfStream):
-    """The broker refused a login, and the peer has the response."""
+    """The broker refused a login, and its response was sent to the peer."""
 
 
 async def authenticate(

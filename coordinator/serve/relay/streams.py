@@ -17,7 +17,8 @@ from coordinator.security.reloading_files import ReloadingFiles
 # Bytes per read. Without TLS, a larger buffer would cost a new memory mapping for each read.
 _CHUNK_BYTES = 64 << 10
 _TLS_CHUNK_BYTES = 256 << 10
-# Write buffer of a TLS stream. It is large, so that sending continues while other connections are served.
+# Size of the write buffer of a TLS stream. This buffer is large, so that sending continues while other
+# connections are served.
 _TLS_WAITING_BYTES = 1 << 20
 # Read-ahead of a TLS stream, encrypted and decrypted; bounded because any peer may send any amount.
 _TLS_READ_BYTES = 64 << 10
@@ -111,7 +112,7 @@ async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None)
 async def connect_stream(
     address: HostPort, tls: ssl.SSLContext | None, server_name: str, timeout_s: float
 ) -> Stream:
-    """Connect, with TLS if there is a context. Raises OSError, including TimeoutError."""
+    """Connect to an address, with TLS if there is a context. Raises OSError, including TimeoutError."""
     async with asyncio.timeout(timeout_s):
         plain_socket = await _open_socket(address)
         try:
@@ -170,7 +171,7 @@ async def _complete_tls_handshake(
 
 
 class OutgoingTls(ReloadingFiles):
-    """TLS of outgoing connections, reloaded when the files change. Invalid new files are not used."""
+    """TLS of outgoing connections; its files are reloaded when they change, unless they are invalid."""
 
     def __init__(self, security: ClientSecurity, prefix: str) -> None:
         """Load the files. `prefix` is the prefix of the settings that name the files. Raises ConfigError."""

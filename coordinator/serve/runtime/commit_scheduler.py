@@ -1,11 +1,12 @@
 # cython: annotation_typing=False
-"""Schedule the commits of all shards: one callback of the event loop processes every shard that has work.
+"""Schedule the commits of all shards: one event-loop callback, a *run*, processes all queues.
 
 A shard is scheduled when it receives an operation and none of its appends is in flight. Operations of other
-shards that arrive before the run are decided in the same run, so the log writes all appends together.
+shards that arrive before the run are processed in the same run, so the log writes all appends together.
 
-If the log reports its commits, a run also waits for the commit in flight and for the operations that are
-expected after it (`coordinator.serve.runtime.group_commit`). With such a log, each run makes one commit.
+If the log reports the end of its commits, a run also waits for the commit in flight and for the operations
+that are expected after that commit (`coordinator.serve.runtime.group_commit`). With a log that reports its
+commits, each run makes one commit.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
@@ -49,7 +50,7 @@ class CommitScheduler:
             self._linger = GroupCommitLinger(self._schedule_run)
         # None if all topics are assumed to exist, so that compiled code makes no check.
         self.topics_to_check = None if isinstance(topics, EveryTopicExists) else topics
-        # Decides consecutive fast-path writes; None if it was not compiled.
+        # The compiled code that executes consecutive fast-path writes, or None without it.
         self.kernel: Any = None
         if fastpath.compiled is not None:
             self.kernel = fastpath.compiled.WriteKernel(self.topics_to_check, limits.request_age_max_s)
@@ -60,7 +61,7 @@ class CommitScheduler:
         self._schedule_run()
 
     def operation_arrived(self) -> None:
-        """Count an operation that was queued; `schedule` is called after it."""
+        """Count an operation that was added to a queue; the caller then calls `schedule`."""
         linger = self._linger
         if linger is not None and linger.missing:
             linger.operation_arrived()
@@ -95,7 +96,7 @@ class CommitScheduler:
         self._schedule_run()
 
     def _process_scheduled(self) -> int:
-        """Process the scheduled queues; return the number of decided operations.
+        """Process the scheduled queues of shards; return the number of executed operations.
 
         A `GroupCommitLog` writes the appends of all queues in one commit.
         """
@@ -110,7 +111,7 @@ class CommitScheduler:
                 kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
             for at, queue in enumerate(queues):
                 if commit.room <= 0:
-                    # The other queues wait for the next run, first in order.
+                    # The remaining queues are processed first in the next run.
                     self._scheduled[:0] = queues[at:]
                     break
                 try:

@@ -1,4 +1,4 @@
-"""Decide the operations that the compiled write kernel does not decide, one at a time."""
+"""Compute responses and records of the operations that the compiled write kernel does not execute."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Decider:
     def decide(
         self, shard: Shard, operation: Operation, now_ms: int | None = None
     ) -> CoordinatorResult | None:
-        """Decide one operation; None if it was dropped or refused."""
+        """Return the response and the records of an operation; None if it was dropped or refused."""
         if operation.origin is not None and operation.origin.disconnected:
             return None
         if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
@@ -61,8 +61,8 @@ class Decider:
             )
             return None
 
-    def encode(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
-        """Encode the records of an operation; if the log cannot store them, refuse it and return None.
+    def encode_records(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
+        """Encode the records of an operation; return None and refuse it if the log cannot store them.
 
         With a record above the size limit, the append of the whole batch would fail.
         """
@@ -98,6 +98,6 @@ class ShardServices(NamedTuple):
 def is_atomic(operation: Operation, result: CoordinatorResult) -> bool:
     """Return whether the log must store all records of an operation or none.
 
-    That is so if all of them belong to its share-partition; the records of maintenance jobs do not.
+    An operation whose records all belong to its share-partition is atomic; a maintenance job is not.
     """
     return all(record.key == operation.key for record in result.records)

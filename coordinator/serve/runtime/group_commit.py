@@ -3,9 +3,9 @@
 A broker has one request in flight per connection, and sends the next one after the response. If a commit
 started with the operations that are queued when the last commit ends, it would miss the next requests of the
 clients that just got their responses. Each request would then wait for two syncs: its own and the one
-before. So one commit is in flight at a time. The next one starts when as many operations have arrived as the
-last commit completed. If no operation arrives for half the duration of the last commit, or for `LINGER_S`, it
-starts without the missing ones.
+before. Therefore, one commit is in flight at a time. The next commit starts when as many operations have
+arrived as the last commit completed. If no operation arrives for half the duration of the last commit, or for
+`LINGER_S`, the next commit starts without the missing operations.
 
 The rule depends on the last commit only: a single client never waits, and earlier load has no effect.
 """
@@ -18,15 +18,16 @@ import uvloop
 
 from coordinator import fastpath
 
-# More than a round trip in one data centre, from a response to the next request of the same client.
+# More than the time from a response to the next request of the same client in one data centre.
 LINGER_S = 0.00025
 LINGER_SHARE = 0.5
 
 
 class GroupCommitLinger:
-    """Counts the operations for which the next commit waits, while at least one is queued.
+    """Counts the operations that must arrive before the next commit starts.
 
-    `missing` is the number of these operations. `on_wait_ended` is called when a wait ends.
+    `missing` is the number of operations that have not arrived yet. `on_wait_ended` is called when a wait
+    ends.
     """
 
     def __init__(self, on_wait_ended: Callable[[], None]) -> None:
@@ -59,7 +60,7 @@ class GroupCommitLinger:
         return self.missing > 0
 
     def operation_arrived(self) -> None:
-        """Count an operation while operations are missing."""
+        """Count an operation that has arrived; call this method only if `missing` is above 0."""
         self.missing -= 1
         if not self.missing and self._is_waiting:
             self._timer.stop()
@@ -86,7 +87,8 @@ class GroupCommitLinger:
 class LingerTimer:
     """Calls a function once after less than a millisecond.
 
-    The timers of uvloop have a resolution of a millisecond, so a timer of the system replaces them.
+    The timers of uvloop have a resolution of a millisecond, so a timer of the operating system is used if
+    possible.
     """
 
     def __init__(self, fired: Callable[[], None]) -> None:
@@ -102,7 +104,7 @@ class LingerTimer:
             self._loop.add_reader(self._system_timer.file, self._on_readable)
 
     def start(self, seconds: float) -> None:
-        """Call the function after this time, and not at an earlier one."""
+        """Call the function after this time; an earlier `start` has no effect any more."""
         if self._system_timer is not None:
             self._system_timer.set(seconds)
         else:
@@ -110,13 +112,13 @@ class LingerTimer:
             self._handle = self._loop.call_later(seconds, self._fired)
 
     def stop(self) -> None:
-        """Do not call the function."""
+        """Cancel the pending call of the function."""
         if self._system_timer is not None:
             self._system_timer.set(0.0)
         elif self._handle is not None:
             self._handle.cancel()
 
     def _on_readable(self) -> None:
-        # It is not readable anymore if it was stopped in this iteration of the event loop.
+        # The timer is no longer readable if it was stopped in this iteration of the event loop.
         if self._system_timer.take():
             self._fired()

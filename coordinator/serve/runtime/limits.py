@@ -7,12 +7,13 @@ class RuntimeLimits(NamedTuple):
     """Limits of the queues, appends, loads and maintenance jobs of the shards.
 
     `request_age_max_s` is below the request timeout of a broker (30 s). After its timeout, a broker may send
-    another write, so an older write must not be decided.
+    another write, so an older write must not be executed any more.
     """
 
     queued_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
-    # Operations of all shards that one callback of the event loop decides, in about 10 ms.
+    # Maximum number of operations that one callback of the event loop executes for all shards, in about 10
+    # ms.
     operations_per_run_max: int = 4_096
     # Bytes of the keys and values in an append; the last operation of the append may exceed this limit.
     bytes_per_append_max: int = 4 << 20

@@ -4,9 +4,9 @@ All waiting shards are loaded in one pass over the log, because the journal cont
 sequence, and after a failed group commit many shards load at once. A shard that cannot be loaded does not
 delay the others.
 
-In a log that several processes can write to, each load begins with a claim. The claim is in the log before
-the log is read, so that every later record is fenced or seen. In such a log, the partition of one shard may
-be unavailable alone. Shards therefore wait for each other only for a moment.
+In a log that several processes can write to, each load begins with a claim. The log is read after the claim
+is stored: earlier records are read, and readers ignore later records of earlier owners. In a topic, a single
+shard's partition may be unavailable. Shards of a topic therefore wait for each other only briefly.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ CLAIM_WAIT_S = 1.0
 # The first pause before `may_claim` is checked again; each later pause is twice as long.
 LEASE_PAUSE_FIRST_S = 0.01
 # The longest time without data in a pass over several shards of a shared log. After it, the pass fails and
-# each shard is read separately. It is much shorter than the time that a request waits for its shard.
+# each shard is read separately. This time is much shorter than the time that a request waits for its shard.
 PASS_STALL_S = 2.0
 
 
 class ShardLoader:
     """Loads the requested shards together, in one pass over the log at a time. Runs as one task.
 
-    In a shared log, the next pass starts concurrently if a pass takes longer than `PASS_STALL_S`. A pass
-    over several shards fails if it receives no data for this time. Each shard of a failed pass is then loaded
+    In a shared log, the next pass starts concurrently if a pass takes longer than `PASS_STALL_S`. A pass over
+    several shards fails if it receives no data for `PASS_STALL_S`. Each shard of a failed pass is then loaded
     in a separate pass, until it has been loaded once.
     """
 
@@ -77,16 +77,16 @@ class ShardLoader:
         self._burst_shards = self._burst_records = 0
 
     def request_load(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
-        """Load this shard in the next pass; wait at most `release_wait_s` for its owner to release it."""
+        """Load this shard in the next pass; its owner has `release_wait_s` to release it."""
         self._begin_load(runner)
         if self._shared is None:
-            self._queue_for_pass(runner)
+            self._queue_shard_for_pass(runner)
             return
         # Claim each shard separately, because a partition without a leader must not delay the others.
         partition = runner.state_partition
         claim_task = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
         self._claims[partition] = claim_task
-        claim_task.add_done_callback(partial(self._claim_task_ended, partition))
+        claim_task.add_done_callback(partial(self._on_claim_task_done, partition))
 
     def _begin_load(self, runner: ShardRunner) -> None:
         runner.begin_loading()
@@ -113,24 +113,25 @@ class ShardLoader:
         )
         self._burst_shards = self._burst_records = 0
 
-    def _claim_task_ended(self, partition: int, claim_task: "asyncio.Task[None]") -> None:
+    def _on_claim_task_done(self, partition: int, claim_task: "asyncio.Task[None]") -> None:
         if self._claims.get(partition) is claim_task:
             del self._claims[partition]
 
     async def cancel_load(self, runner: ShardRunner) -> None:
-        """Stop loading this shard, because it was closed. A pass in progress drops its records."""
+        """Stop loading this shard, because it was closed. A pass in progress ignores its records."""
         self._end_load(runner.state_partition)
         self._waiting.pop(runner.state_partition, None)
         claim_task = self._claims.pop(runner.state_partition, None)
         if claim_task is not None:
-            # A claim that was sent may still be stored, so wait for it; `Runtime` releases it afterwards.
+            # A claim that was sent may still be stored, so wait for it; `Runtime` releases the shard
+            # afterwards.
             try:
                 await asyncio.wait({claim_task}, timeout=CLAIM_WAIT_S)
             finally:
                 claim_task.cancel()
             await asyncio.gather(claim_task, return_exceptions=True)
 
-    def _is_claim_wanted(self, runner: ShardRunner) -> bool:
+    def _is_claim_needed(self, runner: ShardRunner) -> bool:
         """Return whether a claim in progress is still needed.
 
         A cancelled claim is not needed, even if its shard was elected again, because that election makes a
@@ -141,13 +142,13 @@ class ShardLoader:
     async def _claim(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
         """Claim a shard before it is read; close it if another owner claims it at the same time.
 
-        A coordinator that resigned sends no claim: it would fence the next owner.
+        A coordinator that resigned sends no claim, because the claim would fence the next owner.
         """
         backoff_s = self._limits.reload_backoff_first_s
         partition = runner.state_partition
 
         def is_claim_allowed() -> bool:
-            return self._may_claim() and self._is_claim_wanted(runner)
+            return self._may_claim() and self._is_claim_needed(runner)
 
         while True:
             if not await self._wait_until_claim_is_allowed(runner):
@@ -155,30 +156,31 @@ class ShardLoader:
             try:
                 runner.owner_epoch = await log.acquire_ownership(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
-                if self._is_claim_wanted(runner):
+                if self._is_claim_needed(runner):
                     self._end_load(partition)
                     runner.handle_fenced(error)
                 return
             except Exception as error:
-                if not self._is_claim_wanted(runner):
+                if not self._is_claim_needed(runner):
                     return
                 _log_failure(f"shard {partition} cannot be claimed", error)
                 runner.loading_failed(str(error))
                 self._end_load(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
-                if not self._is_claim_wanted(runner):
+                if not self._is_claim_needed(runner):
                     return
                 self._begin_load(runner)
             else:
-                if self._is_claim_wanted(runner):
-                    self._queue_for_pass(runner)
+                if self._is_claim_needed(runner):
+                    self._queue_shard_for_pass(runner)
                 return
 
     async def _wait_until_claim_is_allowed(self, runner: ShardRunner) -> bool:
         """Wait until `may_claim` returns True; return whether this claim is still needed.
 
-        At startup, a process is elected a moment before it may claim. Only a longer wait is a failure.
+        At startup, a process is elected a moment before it may claim. Only a wait of more than `tick_s` fails
+        the load.
         """
         pause_s = LEASE_PAUSE_FIRST_S
         while not self._may_claim():
@@ -186,14 +188,14 @@ class ShardLoader:
                 runner.loading_failed("without contact to its group, a coordinator claims no shards")
                 self._end_load(runner.state_partition)
             await asyncio.sleep(pause_s)
-            if not self._is_claim_wanted(runner):
+            if not self._is_claim_needed(runner):
                 return False
             pause_s = min(2 * pause_s, self._limits.tick_s)
         if runner.status is ShardStatus.FAILED:
             self._begin_load(runner)
         return True
 
-    def _queue_for_pass(self, runner: ShardRunner) -> None:
+    def _queue_shard_for_pass(self, runner: ShardRunner) -> None:
         self._waiting[runner.state_partition] = runner
         self._load_requested.set()
 
@@ -254,9 +256,9 @@ class ShardLoader:
             else:
                 runner.loading_failed(str(reason))
                 self._end_load(partition)
-                self._start_task(self._retry_after_pause(runner, shard))
+                self._start_task(self._retry_load_after_pause(runner, shard))
 
-    async def _retry_after_pause(self, runner: ShardRunner, shard: Shard) -> None:
+    async def _retry_load_after_pause(self, runner: ShardRunner, shard: Shard) -> None:
         """Load a shard again after a pause, unless it was closed or elected again in the meantime.
 
         A damaged shard is retried too, because an operator may have restored the file.
@@ -307,7 +309,7 @@ class ShardLoader:
 
     def _serve_after_earlier_leases(self, state_partition: int, loaded: Callable[[], None]) -> None:
         """Serve a shard when no earlier owner can answer reads from its memory."""
-        if self._shared is None or self._shared.serving_delay_s(state_partition) <= 0:
+        if self._shared is None or self._shared.earlier_leases_left_s(state_partition) <= 0:
             loaded()
         else:
             self._start_task(self._wait_for_leases(self._shared, state_partition, loaded))
@@ -315,7 +317,7 @@ class ShardLoader:
     async def _wait_for_leases(
         self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
     ) -> None:
-        while (wait_s := log.serving_delay_s(state_partition)) > 0:  # noqa: ASYNC110
+        while (wait_s := log.earlier_leases_left_s(state_partition)) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
         loaded()
 

@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 5.0
-# The interval in which a continuing wait is logged again.
+# The interval at which a wait that continues is logged again.
 REPEAT_INTERVAL_S = 60.0
 
 
@@ -39,7 +39,7 @@ class LogOpener:
         """
         return await run_until_set(self._try_open(), stop_requested)
 
-    async def _try_open(self) -> None:
+    async def _try_open_log(self) -> None:
         pause_s = PAUSE_FIRST_S
         while True:
             try:
@@ -48,7 +48,7 @@ class LogOpener:
             except LogRefused:
                 raise
             except LogUnavailable as error:
-                self._record_unavailable(str(error))
+                self._record_log_unavailable(str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if self._since:
@@ -61,7 +61,7 @@ class LogOpener:
             return []
         return [f"The log cannot be opened since {self._since}: {self._reason}"]
 
-    def _record_unavailable(self, reason: str) -> None:
+    def _record_log_unavailable(self, reason: str) -> None:
         self._reason = reason
         if not self._since:
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)

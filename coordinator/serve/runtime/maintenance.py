@@ -1,7 +1,7 @@
 """Periodic jobs: snapshots of cold state, pruning and compaction.
 
-Each job is an operation in the queue of its shard, and is decided in order like the operations of clients. A
-job creates few records at a time, so that appends stay small and clients do not wait long. Source:
+Each job is an operation in the queue of its shard, and is executed in order, like the operations of clients.
+A job creates few records at a time, so that appends stay small and clients do not wait long. Source:
 ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
 """
 
@@ -52,12 +52,12 @@ class MaintenanceJobs:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._run_periodically(self._cold_interval_ms / 1000, self.snapshot_cold))
-            tasks.create_task(self._run_periodically(self._prune_interval_ms / 1000, self.prune))
-            tasks.create_task(self._run_periodically(self._limits.compaction_interval_s, self.compact))
+            tasks.create_task(self._run_job_periodically(self._cold_interval_ms / 1000, self.snapshot_cold))
+            tasks.create_task(self._run_job_periodically(self._prune_interval_ms / 1000, self.prune))
+            tasks.create_task(self._run_job_periodically(self._limits.compaction_interval_s, self.compact))
 
     @staticmethod
-    async def _run_periodically(interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
+    async def _run_job_periodically(interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(interval_s)
             try:
@@ -69,7 +69,7 @@ class MaintenanceJobs:
     async def snapshot_cold(self) -> None:
         """Snapshot states that were idle for an interval and whose old records prevent pruning."""
         for runner in self._active_runners():
-            await self._run_until_done(
+            await self._run_job_until_done(
                 runner,
                 lambda shard, now_ms: shard.snapshot_cold(
                     now_ms=now_ms, interval_ms=self._cold_interval_ms, limits=self._snapshot_limits
@@ -110,7 +110,7 @@ class MaintenanceJobs:
                 return
 
     async def _snapshot_and_prune(self, runner: ShardRunner, before: int) -> None:
-        await self._run_until_done(
+        await self._run_job_until_done(
             runner,
             lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, limits=self._snapshot_limits),
         )
@@ -119,7 +119,7 @@ class MaintenanceJobs:
     def _active_runners(self) -> list[ShardRunner]:
         return [runner for runner in self._runners if runner.status is ShardStatus.ACTIVE]
 
-    async def _run_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
+    async def _run_job_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
         def decide(
             shard: Shard, _: SharePartitionKey, unit: object, context: RequestContext
         ) -> CoordinatorResult:

@@ -1,7 +1,7 @@
 """Operations: the units of work in the queue of a shard.
 
-An operation is the part of a request for one share-partition, or a maintenance job. Operations are decided in
-order of arrival, and each gets exactly one response, through `answer` or `refuse`.
+An operation is the part of a request for one share-partition, or a maintenance job. Operations are executed
+in order of arrival, and each gets exactly one response, through `answer` or `refuse`.
 
 If one of these callbacks raises an exception, only its own operation is affected. The failure is reported to
 the exception handler of the event loop. The client of that operation gets no response, and its request times
@@ -31,11 +31,12 @@ class OperationOrigin(Protocol):
         """Return whether the sender no longer waits for the response."""
 
 
-class FastPathRequests(Protocol):
+class FastPathExecutor(Protocol):
     """Executes and counts fast-path requests: writes, and reads that memory can answer now.
 
     A request is not a fast-path request if it has more than `elements_max` topics and partitions, if it
-    writes more than `batches_max` state batches for one partition, or if it reads `response_bytes_max` bytes.
+    writes more than `batches_max` state batches for one partition, or if the state batches to read take
+    `response_bytes_max` bytes.
     """
 
     elements_max: int
@@ -56,9 +57,9 @@ class FastPathRequests(Protocol):
 class Operation(QueuedOperation):
     """The part of a request for one share-partition, or one step of a maintenance job.
 
-    `decide` is a method of `Shard`. `unit` has the entries of the request for the share-partition. `writes`
-    is true if a client's request may create a record; such an operation is refused while the log refuses
-    writes. `received_s` is loop time. Subclasses send responses.
+    `decide` is the method of `Shard` that computes the response and the records. `unit` has the entries of
+    the request for the share-partition. `writes` is true if a client's request may create a record; such an
+    operation is refused while the log refuses writes. `received_s` is loop time. Subclasses send responses.
     """
 
     __slots__ = ("decide", "decided", "key", "origin", "received_s", "unit")
@@ -82,11 +83,11 @@ class Operation(QueuedOperation):
         self.received_s = received_s
 
     def answer(self, result: Any) -> None:
-        """Send the response that the shard decided."""
+        """Send the response that the shard computed."""
         raise AssertionError("an operation must define how it is answered")
 
     def answer_decided(self) -> None:
-        """Send the response that was decided before the append."""
+        """Send the response that was computed before the append."""
         self.answer(self.decided)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:

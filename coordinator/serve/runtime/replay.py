@@ -19,7 +19,7 @@ class Replay(Protocol):
         """Replay one or more record batches; return the number of valid records. Raises DecodeError."""
 
 
-class GeneralReplay:
+class ReferenceReplay:
     """The reference implementation: it decodes and applies each record separately."""
 
     def __init__(self, shard: Shard) -> None:
@@ -36,9 +36,9 @@ class GeneralReplay:
 
 
 def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
-    """Return a replay for each shard; equal group ids and topic ids share one object in memory."""
+    """Return a log replay for each shard; equal group ids and topic ids share one object in memory."""
     if fastpath.compiled is None:
-        return {partition: GeneralReplay(shard) for partition, shard in shards.items()}
+        return {partition: ReferenceReplay(shard) for partition, shard in shards.items()}
     make_replay, shared_ids = fastpath.compiled.Replay, dict[Any, Any]()
     return {partition: make_replay(shard, shared_ids, replay_record) for partition, shard in shards.items()}
 

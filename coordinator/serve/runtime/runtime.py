@@ -1,7 +1,7 @@
 """The runtime: one runner per shard, the loader, the maintenance jobs, and the tick that expires operations.
 
-The runtime owns the log. The whole runtime runs on one event loop. Only the thread of that loop may call its
-methods, except for methods that are documented otherwise.
+The runtime owns the log. The whole runtime runs on one event loop. Only the thread of the event loop may call
+the runtime's methods, except for methods that are documented otherwise.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from coordinator.serve.runtime.decider import Decider, ShardServices
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.runtime.operations import FastPathRequests, Operation, report_failure
+from coordinator.serve.runtime.operations import FastPathExecutor, Operation, report_failure
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
@@ -33,7 +33,7 @@ PARTITIONS_PER_SLICE = 2_000
 
 
 class Runtime:
-    """All shards of this process. `start` before use, `stop` once."""
+    """All shards of this process. Call `start` before other methods, and `stop` once."""
 
     def __init__(
         self,
@@ -207,11 +207,11 @@ class Runtime:
         """Queue an operation in the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
 
-    def fast_path_requests(self) -> FastPathRequests | None:
+    def fast_path_executor(self) -> FastPathExecutor | None:
         """Return the executor of fast-path requests, or None without the compiled module."""
         if fastpath.compiled is None:
             return None
-        requests: FastPathRequests = fastpath.compiled.FastPathRequests(
+        requests: FastPathExecutor = fastpath.compiled.FastPathExecutor(
             self._runners,
             asyncio.get_running_loop().time,
             *self._metrics.request_histograms(),

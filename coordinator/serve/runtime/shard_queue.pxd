@@ -53,4 +53,4 @@ cdef class ShardQueue(OperationQueue):
     cdef _record_append_metrics(self, Py_ssize_t records, error)
     cpdef bint _mark_durable_or_recover(self, list records, int64_t base_offset, list waiting) except -1
     @cython.locals(log_offset=int64_t)
-    cpdef _mark_durable(self, list records, int64_t base_offset)
+    cpdef _mark_append_durable(self, list records, int64_t base_offset)

@@ -1,17 +1,18 @@
 # cython: annotation_typing=False
-"""The queue of one shard: decide operations in batches, append each batch once, then send the responses.
+"""The queue of one shard: execute operations in batches, append each batch once, then send the responses.
 
-A *batch* takes all queued operations. Each operation is decided in order, and its records are applied at
-once, so that the next operation sees them. One append writes the records of the whole batch. Meanwhile, new
+A *batch* takes all queued operations. The records of each operation are applied in order, so that the next
+operation sees their effect. One append writes the records of the whole batch. Meanwhile, new
 operations are queued, so a busy shard makes large appends. Responses are sent when the append is durable.
 
 A read gets its response at once, except in two cases. If a change of its share-partition is queued or in
-flight, the read waits for that append, because the response would contain a state that is not durable. If the
-lease has expired, the read waits for the next append or for one that renews the lease: an append at the
-expected offset proves that no other process was the owner when the read arrived.
+flight, the read waits until the change is stored, because the response would contain a state that is not
+durable. If the lease has expired, the read waits for the next append or for one that renews the lease: an
+append at the expected offset proves that no other process was the owner when the read arrived.
 
-The compiled write kernel decides consecutive writes that the API decoded into compiled operations. Compiled
-code also answers reads without a record, from `state_to_read`. `Decider` decides all other operations.
+The compiled write kernel executes consecutive writes that the API decoded into compiled operations. Compiled
+code also answers reads without a record, from `state_to_read`. `Decider` computes the responses and records
+of all other operations.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
@@ -36,7 +37,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = ShardStatus.ACTIVE
-# The number of operations that the write kernel decides while Python code decides one.
+# The number of operations that the write kernel executes while Python code executes one.
 _PYTHON_OPERATION_COST = 16
 
 
@@ -75,7 +76,7 @@ class ShardQueue(OperationQueue):
         self._queued_keys: set[SharePartitionKey] = set()
         # The number of operations whose keys are in the two sets above.
         self._in_flight_indexed = self._queued_indexed = 0
-        # The batch that is being decided.
+        # The batch whose operations are being executed.
         self._batch: CommitBatch | None = None
         self._next_log_offset = 0
         # Set when the append in flight is complete; None if no task waits for that.
@@ -94,7 +95,7 @@ class ShardQueue(OperationQueue):
         """Take an operation; it is answered exactly once, later or within this call."""
         if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
             self._queue_or_refuse(operation)
-        elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
+        elif operation.writes or not self._may_read_memory() or not self._answer_read_immediately(operation):
             self._queue.append(operation)
             self._scheduler.operation_arrived()
             if self._records_in_flight is None and not self._batch_scheduled:
@@ -117,7 +118,7 @@ class ShardQueue(OperationQueue):
         else:
             self._queue.append(operation)
 
-    def _is_leased(self) -> bool:
+    def _may_read_memory(self) -> bool:
         """Return whether the lease allows reads from memory; False if the log raises an exception."""
         self._reads_arrived = True
         try:
@@ -126,18 +127,18 @@ class ShardQueue(OperationQueue):
             report_failure("reading the lease failed", failure)
             return False
 
-    def _is_queued(self, key: SharePartitionKey) -> bool:
+    def _has_queued_operation(self, key: SharePartitionKey) -> bool:
         if self._queued_indexed < len(self._queue):
             self._queued_keys.update([operation.key for operation in self._queue[self._queued_indexed :]])
             self._queued_indexed = len(self._queue)
         return key in self._queued_keys
 
-    def _is_in_flight(self, key: SharePartitionKey) -> bool:
+    def _is_key_in_flight(self, key: SharePartitionKey) -> bool:
         self._index_in_flight_keys()
         return key in self._in_flight_keys
 
     def _index_in_flight_keys(self) -> None:
-        """Index the keys of operations in flight: each has records, or read a key with a pending write."""
+        """Index the share-partitions of the operations that wait for the append in flight."""
         if self._in_flight_indexed < len(self._awaiting_append):
             self._in_flight_keys.update(
                 [operation.key for operation in self._awaiting_append[self._in_flight_indexed :]]
@@ -145,31 +146,31 @@ class ShardQueue(OperationQueue):
             self._in_flight_indexed = len(self._awaiting_append)
 
     def _clear_queued_keys(self) -> None:
-        """Forget the indexed keys after the queue was replaced."""
+        """Clear the index of queued share-partitions after the queue was replaced."""
         if self._queued_indexed:
             self._queued_keys.clear()
             self._queued_indexed = 0
 
     def _clear_in_flight_keys(self) -> None:
-        """Forget the indexed keys after an append."""
+        """Clear the index of share-partitions in flight after an append."""
         self._in_flight_keys.clear()
         self._in_flight_indexed = 0
 
-    def _is_changing(self, key: SharePartitionKey) -> bool:
+    def _has_pending_change(self, key: SharePartitionKey) -> bool:
         """Return whether a share-partition has a queued or in-flight change."""
-        return self._is_in_flight(key) or self._is_queued(key)
+        return self._is_key_in_flight(key) or self._has_queued_operation(key)
 
     def state_to_read(self, key: SharePartitionKey) -> bytes | None:
         """Return the packed state of a share-partition if memory may answer a read of it now."""
         if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
             return None
-        if not self._is_leased() or self._is_changing(key):
+        if not self._may_read_memory() or self._has_pending_change(key):
             return None
         return self.shard.packed_state(key)
 
     def _answer_read_immediately(self, operation: Operation) -> bool:
-        """Answer a read unless its share-partition is changing; return False if it is."""
-        if self._is_changing(operation.key):
+        """Answer a read; return False if a change is pending or the read writes a record."""
+        if self._has_pending_change(operation.key):
             return False
         result = self._decider.decide(self.shard, operation)
         if result is not None:
@@ -181,7 +182,7 @@ class ShardQueue(OperationQueue):
     # Batches.
 
     def process_batch(self, commit: CommitContext) -> None:
-        """Decide and apply the queued operations, and append their records once."""
+        """Execute the queued operations, and append the records of all of them at once."""
         self._batch_scheduled = False
         operations = self._queue
         if self.status is not _ACTIVE or self._records_in_flight is not None or not operations:
@@ -215,7 +216,8 @@ class ShardQueue(OperationQueue):
     def batch_failed(self, failure: Exception) -> None:
         """Recover from a batch that raised an exception, which is a defect.
 
-        Applied records of the batch are not on the log, so memory is discarded. No response depends on them.
+        The applied records of the batch are not on the log, so the state in memory is discarded. No sent
+        response depends on these records.
         """
         self._records_in_flight = None
         self._clear_in_flight_keys()
@@ -234,7 +236,7 @@ class ShardQueue(OperationQueue):
             self._scheduler.schedule(self)
 
     def _process_operation(self, batch: CommitBatch, operation: Operation, accepts_writes: bool) -> None:
-        """Decide and apply one operation; send the response now if it does not depend on an append."""
+        """Execute one operation; send its response now if the response does not depend on an append."""
         if operation.writes and not accepts_writes:
             refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
@@ -246,14 +248,14 @@ class ShardQueue(OperationQueue):
         if result.records and not accepts_writes:
             refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
-        encoded = self._decider.encode(operation, result)
+        encoded = self._decider.encode_records(operation, result)
         if encoded is None:
             return
         for record in result.records:
             self.shard.apply(record, batch.now_ms)
             self._in_flight_keys.add(record.key)
         batch.add(result.records, encoded, is_unit=is_atomic(operation, result))
-        if result.records or not self._is_leased() or self._is_in_flight(operation.key):
+        if result.records or not self._may_read_memory() or self._is_key_in_flight(operation.key):
             operation.decided = result.answer
             self._awaiting_append.append(operation)
         else:
@@ -323,16 +325,16 @@ class ShardQueue(OperationQueue):
     def _mark_durable_or_recover(
         self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
     ) -> bool:
-        """Mark records durable. If that raises, start to load the shard again and return False."""
+        """Mark records durable. After an exception, start to load the shard again and return False."""
         try:
-            self._mark_durable(records, base_offset)
+            self._mark_append_durable(records, base_offset)
         except Exception as failure:
             report_failure("marking the records of an append durable failed", failure)
             self._recover(LogOutcomeUnknown(f"marking records durable failed: {failure!r}"), waiting)
             return False
         return True
 
-    def _mark_durable(self, records: list[StateRecord | None], base_offset: int) -> None:
+    def _mark_append_durable(self, records: list[StateRecord | None], base_offset: int) -> None:
         self._reads_arrived = False
         self._next_log_offset = base_offset + len(records)
         if not records:

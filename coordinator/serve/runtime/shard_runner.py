@@ -24,10 +24,11 @@ _logger = logging.getLogger(__name__)
 
 
 class ShardRunner(ShardQueue):
-    """Runs one shard on the event loop without a task. `Runtime` creates and closes it."""
+    """Runs one shard on the event loop without a task. `Runtime` creates and closes the runner."""
 
-    # Without an instance dictionary, the compiled methods of `ShardQueue` call each other directly. With one,
-    # each call first searches for an override, which made writes of 50 share-partitions 14 % more expensive.
+    # Without an instance dictionary, the compiled methods of `ShardQueue` call each other directly. With an
+    # instance dictionary, each call first searches for an override, which made writes of 50 share-partitions
+    # 14 % more expensive.
     __slots__ = (
         "_on_fenced",
         "_policy",

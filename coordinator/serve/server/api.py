@@ -17,7 +17,7 @@ from coordinator.client.rpcs import READ, RPC_BY_API_KEY, SUMMARY, WRITE, Rpc
 from coordinator.metrics import Metrics
 from coordinator.process.clock import monotonic_seconds
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
-from coordinator.serve.runtime.operations import FastPathRequests
+from coordinator.serve.runtime.operations import FastPathExecutor
 from coordinator.serve.server.error_responses import (
     UNTRUSTED_ELEMENTS_MAX,
     CloseConnection,
@@ -64,7 +64,7 @@ CACHED_REQUEST_BYTES_MAX = 512
 
 
 _SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *RPC_BY_API_KEY)
-# Results of a large response that are encoded in one step: about 1 ms.
+# Number of results of a large response that are encoded in one step, which takes about 1 ms.
 _RESULTS_PER_STEP = 2_000
 # Fast-path requests below these sizes are executed in one step.
 _FAST_PATH_BYTES = {
@@ -94,7 +94,7 @@ class Api:
         self._loop = asyncio.get_running_loop()
         self._elements_max = service.limits.elements_max
         self._large = LargeRequests(service.limits.decoded_bytes_max, self._elements_max)
-        self._fast_path_requests = service.fast_path_requests()
+        self._fast_path_executor = service.fast_path_executor()
         self._versions = [
             versions_api.ApiVersion(api_key, APIS[api_key].min_version, APIS[api_key].max_version)
             for api_key in (*_SERVED_KEYS, *(_SASL_KEYS if sasl else ()))
@@ -111,7 +111,8 @@ class Api:
         if len(frame) < _HEADER_BEGIN.size:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         if self._large.has_request_of(origin):
-            # Queue it after the large request, so that the requests of one connection keep their order.
+            # Queue this request after the large request, so that the requests of one connection keep their
+            # order.
             self._queue_large_request(frame, origin, respond)
             return
         api_key, _, _ = _HEADER_BEGIN.unpack_from(frame)
@@ -120,22 +121,22 @@ class Api:
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
             self._queue_large_request(frame, origin, respond)
             return
-        for _ in self._handle_in_steps(frame, origin, respond):
+        for _ in self._handle_request_in_steps(frame, origin, respond):
             pass
 
     def _queue_large_request(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> None:
-        self._large.add(origin, len(frame), respond, partial(self._handle_queued, frame, origin))
+        self._large.add(origin, len(frame), respond, partial(self._handle_queued_request, frame, origin))
 
-    def _handle_queued(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
-        """Handle a large request, or one that waited for a large request of its connection."""
+    def _handle_queued_request(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
+        """Handle a large request, or a request that waited for a large request of its connection."""
         if frame[:2] == _WRITE_KEY:
             while (is_executed := self._try_fast_path(frame, origin, respond)) is None:
                 yield
             if is_executed:
                 return
-        yield from self._handle_in_steps(frame, origin, respond)
+        yield from self._handle_request_in_steps(frame, origin, respond)
 
-    def _handle_in_steps(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
+    def _handle_request_in_steps(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
         """Handle a request in steps of about a millisecond; the steps of a small request need no pause."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         rpc = RPC_BY_API_KEY.get(api_key)
@@ -151,15 +152,15 @@ class Api:
             raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
 
     def _try_fast_path(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> bool | None:
-        requests = self._fast_path_requests
+        requests = self._fast_path_executor
         if requests is None or self._service.is_forwarding:
             return False
         return requests.try_execute(frame, origin, respond, self._loop.time())
 
     @property
-    def fast_path_requests(self) -> FastPathRequests | None:
+    def fast_path_executor(self) -> FastPathExecutor | None:
         """Return the handler of fast-path requests of the compiled module, or None without the module."""
-        return None if self._service.may_forward else self._fast_path_requests
+        return None if self._service.may_forward else self._fast_path_executor
 
     def _handle_rpc(
         self,
@@ -189,8 +190,8 @@ class Api:
             if len(frame) < LARGE_FRAME_BYTES:
                 send_encoded_response(response, messages.encode_response(response, api_version))
             else:
-                self._encode_next_piece(
-                    _encode_in_steps(rpc, response, api_version), [], response, send_encoded_response
+                self._encode_next_step(
+                    _encode_response_in_steps(rpc, response, api_version), [], response, send_encoded_response
                 )
 
         service = self._service
@@ -198,16 +199,16 @@ class Api:
         forwarded = service.is_forwarding and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
         return service.handle(rpc, request, origin, send_response, forwarded=forwarded)
 
-    def _encode_next_piece(
+    def _encode_next_step(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
     ) -> None:
-        """Encode the next piece of a large response; send the response after the last one."""
+        """Encode the next part of a large response; send the response after the last part."""
         piece = next(steps, None)
         if piece is None:
             finish(response, b"".join(pieces))
             return
         pieces.append(piece)
-        self._loop.call_soon(self._encode_next_piece, steps, pieces, response, finish)
+        self._loop.call_soon(self._encode_next_step, steps, pieces, response, finish)
 
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
@@ -225,7 +226,9 @@ class Api:
         found = None if cache_key is None else self._find_coordinator_cache.get(cache_key)
         if found is None:
             parts = []
-            for part in self._directory.find_in_steps(self._decode_find(frame, api_version), api_version):
+            for part in self._directory.find_in_steps(
+                self._decode_find_coordinator(frame, api_version), api_version
+            ):
                 parts.append(part)
                 yield
             found = join_encoded_parts(parts, api_version)
@@ -236,7 +239,7 @@ class Api:
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
         self._metrics.record_request(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
-    def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
+    def _decode_find_coordinator(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
         try:
             _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
             return find_api.decode_request(frame, offset, api_version, self._elements_max)
@@ -296,8 +299,8 @@ def _body_offset(frame: bytes) -> int:
     return offset
 
 
-def _encode_in_steps(rpc: Rpc, response: Any, api_version: int) -> Iterator[bytes]:
-    """Encode a response piece by piece: the topics of a response, and the results of a topic, are arrays."""
+def _encode_response_in_steps(rpc: Rpc, response: Any, api_version: int) -> Iterator[bytes]:
+    """Yield an encoded response in parts: some elements of its arrays of topics and results at a time."""
     messages: Any = APIS[rpc.api_key].module
     yield write_uvarint(len(response.results) + 1)
     for topic in response.results:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
+# The start of a TLS handshake record. Read as a frame size, these bytes would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
 _SIZE_BYTES = 4
 # Bytes of queued frames that a connection handles in one turn; a byte of a response counts as a 16th.
@@ -153,7 +153,7 @@ class Connection:
         if self._unsplit or (self._fast_path is None and not self.is_authorized):
             self._unsplit += data
             self._request_memory.adjust_held_bytes(len(data))
-            self._update_reading()
+            self._pause_or_resume_reading()
             return
         body_bytes = len(data) - _SIZE_BYTES
         if (
@@ -170,7 +170,7 @@ class Connection:
             memory.adjust_held_bytes(body_bytes)
             self._handle_frame(data[_SIZE_BYTES:])
             if memory.held_bytes >= memory.bytes_max or self._requests_in_flight_max == 1:
-                self._update_reading()
+                self._pause_or_resume_reading()
             return
         self._receive_bytes(data)
 
@@ -194,7 +194,7 @@ class Connection:
             self._queued_frames.extend(frames)
             self._handle_queued_frames()
         elif self._request_memory.is_full:
-            self._update_reading()
+            self._pause_or_resume_reading()
 
     def eof_received(self) -> bool:
         """Close the connection: clients of this protocol do not half-close."""
@@ -204,7 +204,7 @@ class Connection:
         """Stop reading from a client that does not read its responses."""
         self._writable = False
         self._unwritable_since_s = self._loop.time()
-        self._update_reading()
+        self._pause_or_resume_reading()
 
     def resume_writing(self) -> None:
         """Resume reading."""
@@ -225,10 +225,10 @@ class Connection:
                 self._flush()  # Responses that are complete free slots for the next requests.
         self._handling = False
         self._flush()
-        self._update_reading()
+        self._pause_or_resume_reading()
 
     def _take_turn(self) -> None:
-        """Handle queued frames, or the next bytes: all if the client is now authorized, else one frame."""
+        """Handle queued frames, or the received bytes: one frame while the client is unauthorized."""
         self._awaits_turn = False
         if self._queued_frames:
             self._handle_queued_frames()
@@ -241,13 +241,13 @@ class Connection:
             self._receive_bytes(data)
             if not self._reader.buffered_bytes:
                 break
-        self._update_reading()
+        self._pause_or_resume_reading()
 
     def _may_accept_request(self) -> bool:
         return len(self._response_slots) < self._requests_in_flight_max and self._writable
 
     def _handle_frame(self, frame: bytes) -> int:
-        """Handle a frame; return its bytes as counted for a turn."""
+        """Handle a frame; return the bytes that count against `_BYTES_PER_TURN`."""
         slot = ResponseSlot.__new__(ResponseSlot)
         slot.connection, slot.frame_bytes, slot.response = self, len(frame), None
         self._response_slots.append(slot)
@@ -307,8 +307,8 @@ class Connection:
     def set_handler(self, handler: FrameHandler) -> None:
         """Pass all further frames to a handler."""
         self._handler = handler
-        self._fast_path = getattr(handler, "fast_path_requests", None)
-        # True if the client has logged in, where a login is required, and is allowed.
+        self._fast_path = getattr(handler, "fast_path_executor", None)
+        # True if the client is allowed and, where a login is required, has logged in.
         self.is_authorized, limits = handler.is_authorized, self._limits
         self._frame_bytes_max = limits.frame_bytes_max if self.is_authorized else limits.login_bytes_max
         self._reader.frame_bytes_max = self._frame_bytes_max
@@ -326,7 +326,7 @@ class Connection:
 
     # Back-pressure.
 
-    def _update_reading(self) -> None:
+    def _pause_or_resume_reading(self) -> None:
         """Pause or resume reading according to the limits."""
         assert self._transport is not None
         if self.disconnected or self._transport.is_closing():
@@ -346,7 +346,7 @@ class Connection:
             change_reading = self._transport.resume_reading if read_on else self._transport.pause_reading
             change_reading()
 
-    def memory_available(self) -> None:
+    def on_memory_available(self) -> None:
         """Resume reading: the request memory has free bytes again."""
         self._handle_queued_frames()
 
@@ -397,4 +397,4 @@ class Connection:
         self._request_memory.adjust_held_bytes(-sum(map(len, self._queued_frames)) - len(self._unsplit))
         self._queued_frames.clear()
         self._unsplit.clear()
-        self._update_reading()
+        self._pause_or_resume_reading()

@@ -1,10 +1,10 @@
 """Respond to FindCoordinator from memory, because a broker sends it before every request.
 
 The response has one of several node ids of the owner's process, all with its advertised address.  For each
-node id, a broker keeps one connection with one request in flight.  Several ids therefore allow several
-requests in flight.  The ids are far outside the brokers' own range, because a broker would reuse the
-connection of a known id and ignore the address.  In a group of coordinators, node ids follow from the
-addresses of the replicas, so all replicas return the same response.
+node id, a broker keeps one connection with one request in flight.  Several node ids therefore allow several
+requests in flight from a broker.  The ids are far outside the brokers' own range, because a broker would
+reuse the connection of a known id and ignore the address.  In a group of coordinators, node ids follow from
+the addresses of the replicas, so all replicas return the same response.
 """
 
 from collections.abc import Iterable, Iterator
@@ -129,7 +129,7 @@ class CoordinatorDirectory:
             return
         opening = bytes(_THROTTLE_BYTES) + write_uvarint(len(request.coordinator_keys) + 1)
         error_code = 0
-        for keys in _split_into_steps(request.coordinator_keys):
+        for keys in _split_keys_into_steps(request.coordinator_keys):
             part = self.find(FindCoordinatorRequest(request.key, request.key_type, keys), api_version)
             encoded = encode_response(part, api_version)
             elements_at = _THROTTLE_BYTES + len(write_uvarint(len(keys) + 1))
@@ -163,7 +163,7 @@ def join_encoded_parts(parts: list[EncodedPart], api_version: int) -> EncodedPar
     return EncodedPart(header + b"".join(part.encoded for part in parts), error_code)
 
 
-def _split_into_steps(keys: list[str]) -> Iterator[list[str]]:
+def _split_keys_into_steps(keys: list[str]) -> Iterator[list[str]]:
     """Divide keys into parts that take about a millisecond each."""
     part: list[str] = []
     chars = 0

@@ -5,8 +5,8 @@ step runs in its own iteration of the event loop. Only one large request is deco
 
 The operations of a decoded request stay in memory until the log has stored them, and take up to 100 times the
 bytes of the frame. A large request is therefore decoded only while the estimated bytes of all decoded ones
-are below `decoded_bytes_max`. The others wait as frames. When the waiting frames fill the request memory,
-reading pauses.
+are below `decoded_bytes_max`. The other large requests wait as frames that are not decoded. When the waiting
+frames fill the request memory, reading pauses.
 
 Requests of one connection keep their order: later requests wait until the large one is finished.
 """
@@ -25,7 +25,8 @@ LARGE_FIND_BYTES = 2 << 10
 # The compiled code takes about 2 ms for a write of this size, which has at most 2 600 partitions.
 LARGE_WRITE_BYTES = 64 << 10
 
-# The maximum size of an operation with its result as Python objects, and the minimum size of an element.
+# The maximum bytes of an operation and its result as Python objects, and the minimum bytes of an element in a
+# frame.
 _OPERATION_BYTES = 600
 _ELEMENT_BYTES_MIN = 5
 

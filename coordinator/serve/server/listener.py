@@ -165,7 +165,7 @@ class Listener:
         connection = Connection(
             handler or self._listener_security.api, self, self._metrics, self._limits, trust
         )
-        # A compiled class cannot inherit from asyncio's, but has the same methods.
+        # A compiled class cannot inherit from `asyncio.Protocol`, but has the same methods.
         return cast(asyncio.Protocol, connection)
 
     def _accept_after_handshake(self, secured: asyncio.Transport) -> asyncio.Protocol | None:

@@ -1,8 +1,8 @@
 """Authenticate and authorize the clients of a listener.
 
 Without TLS and SASL, every client may use the API. With them, a client may use the API after authentication
-if its principal is allowed. Otherwise its requests get CLUSTER_AUTHORIZATION_FAILED, as those of a principal
-without CLUSTER_ACTION do in a Kafka broker.
+if its principal is allowed. Otherwise the client's requests get CLUSTER_AUTHORIZATION_FAILED, as those of a
+principal without CLUSTER_ACTION do in a Kafka broker.
 """
 
 from collections.abc import Mapping

@@ -26,13 +26,13 @@ class RequestMemory:
         self.draining = False
 
     def adjust_held_bytes(self, frame_bytes: int) -> None:
-        """Add bytes, or release them if negative. If enough are free, resume the waiting connections."""
+        """Count held bytes (negative: released). If enough are free, resume the waiting connections."""
         self.held_bytes += frame_bytes
         if self.waiting and self.held_bytes < _RESUME_SHARE * self.bytes_max:
             waiting, self.waiting = self.waiting, set()
             loop = asyncio.get_running_loop()
             for waiter in waiting:
-                loop.call_soon(waiter.memory_available)
+                loop.call_soon(waiter.on_memory_available)
 
     @property
     def is_full(self) -> bool:

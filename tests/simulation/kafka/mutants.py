@@ -10,7 +10,7 @@ from coordinator.cluster.kafka.metadata import MergedTopicMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.errors import LogOutcomeUnknown
-from coordinator.log.claims import AcceptedClaim, FencingFilter, claim_owner, is_claim, read_owner_epoch
+from coordinator.log.claims import AcceptedClaim, FencingFilter, claim_owner_name, is_claim, read_owner_epoch
 from coordinator.log.kafka import KafkaLog, kafka_log, ownership
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
@@ -38,7 +38,7 @@ def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
     def accept_equal_epoch(self: Any, record: Any) -> bool:
         owner_epoch = read_owner_epoch(record)
         if is_claim(record) and owner_epoch is not None and owner_epoch == self.owner_epoch:
-            self.claim = AcceptedClaim(owner_epoch, record.offset, claim_owner(record))
+            self.claim = AcceptedClaim(owner_epoch, record.offset, claim_owner_name(record))
         return accepts(self, record)
 
     patch.setattr(FencingFilter, "accepts", accept_equal_epoch)
@@ -101,9 +101,9 @@ def accepts_append_at_unexpected_offset(patch: Patch) -> None:
         mark_durable(self, records, base_offset)
         self._next_log_offset = self._log.end_offset(self.state_partition)
 
-    mark_durable = ShardRunner._mark_durable
+    mark_durable = ShardRunner._mark_append_durable
     patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
-    patch.setattr(ShardRunner, "_mark_durable", mark_durable_anywhere)
+    patch.setattr(ShardRunner, "_mark_append_durable", mark_durable_anywhere)
 
 
 def treats_missing_response_as_failure(patch: Patch) -> None:
@@ -126,7 +126,7 @@ def treats_missing_response_as_failure(patch: Patch) -> None:
         loader = self._reload.__self__
         self.begin_loading()
         self._log._ownerships.get(self.state_partition).verified = False
-        loader._queue_for_pass(self)
+        loader._queue_shard_for_pass(self)
 
     patch.setattr(ShardRunner, "_load_without_a_claim", load_without_a_claim, raising=False)
     patch.setattr(ShardRunner, "_recover", _recover)
@@ -344,7 +344,7 @@ def never_retries_a_failed_claim(patch: Patch) -> None:
         except Exception as error:
             runner.loading_failed(str(error))
         else:
-            self._queue_for_pass(runner)
+            self._queue_shard_for_pass(runner)
 
     patch.setattr(ShardLoader, "_claim", _claim)
 

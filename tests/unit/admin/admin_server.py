@@ -245,7 +245,7 @@ def serve_admin(
                     coordinator.app,
                     HostPort("127.0.0.1", 0),
                     tls=tls,
-                    refused=coordinator.metrics.http_refused,
+                    refused=coordinator.metrics.count_http_refusal,
                 )
                 await server.start()
                 url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.port}"

@@ -42,14 +42,14 @@ def parse_request(
     assert is_executed is False
 
 
-def make_fast_path_requests() -> Any:
-    writes = compiled.FastPathRequests([None] * 50, lambda: 0.0, {}, {}, None)
+def make_fast_path_executor() -> Any:
+    writes = compiled.FastPathExecutor([None] * 50, lambda: 0.0, {}, {}, None)
     writes.elements_max = 1_000_000
     return writes
 
 
 def test_only_requested_share_partitions_are_cached(cached_keys: list[SharePartitionKey]) -> None:
-    writes = make_fast_path_requests()
+    writes = make_fast_path_executor()
     parse_request(writes, 20, [7, 8191, 2**31 - 1])
     assert [(key.topic_id[-1], key.partition) for key in cached_keys] == [
         (topic, partition) for topic in range(20) for partition in (7, 8191, 2**31 - 1)
@@ -59,7 +59,7 @@ def test_only_requested_share_partitions_are_cached(cached_keys: list[ShareParti
 
 
 def test_large_request_is_cached_in_steps(cached_keys: list[SharePartitionKey]) -> None:
-    writes = make_fast_path_requests()
+    writes = make_fast_path_executor()
     topic = write_api.WriteStateData(
         bytes(16), [write_api.PartitionData(number, 0, 0, -1, -1, b"") for number in range(7_000)]
     )
@@ -75,7 +75,7 @@ def test_large_request_is_cached_in_steps(cached_keys: list[SharePartitionKey]) 
 def test_request_over_the_cache_limit_takes_the_general_path(
     cached_keys: list[SharePartitionKey],
 ) -> None:
-    writes = make_fast_path_requests()
+    writes = make_fast_path_executor()
     parse_request(writes, 1, list(range(300_000)))
     assert 200_000 < len(cached_keys) < 300_000
     # The full cache was cleared, so the next request adds its share-partition again.
@@ -85,7 +85,7 @@ def test_request_over_the_cache_limit_takes_the_general_path(
 
 
 def test_long_group_id_takes_the_general_path(cached_keys: list[SharePartitionKey]) -> None:
-    writes = make_fast_path_requests()
+    writes = make_fast_path_executor()
     parse_request(writes, 1, [0], group="g" * 255)
     assert len(cached_keys) == 1
     parse_request(writes, 1, [0], group="g" * 256)

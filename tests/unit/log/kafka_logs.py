@@ -68,7 +68,9 @@ def loop_time() -> float:
 
 async def wait_for_leases(log: KafkaLog, *state_partitions: int) -> None:
     """Wait until the leases of earlier owners have ended, so that no earlier owner can answer reads."""
-    await asyncio.sleep(max((log.serving_delay_s(partition) for partition in state_partitions), default=0.0))
+    await asyncio.sleep(
+        max((log.earlier_leases_left_s(partition) for partition in state_partitions), default=0.0)
+    )
 
 
 def run_in_real_time(main: Coroutine[Any, Any, Any]) -> None:

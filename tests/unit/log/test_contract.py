@@ -79,7 +79,7 @@ class LogUnderTest:
         if isinstance(log, SharedLog):
             await asyncio.gather(*(log.acquire_ownership(partition) for partition in range(STATE_PARTITIONS)))
             await read_all(log)
-            await asyncio.sleep(max(map(log.serving_delay_s, range(STATE_PARTITIONS))))
+            await asyncio.sleep(max(map(log.earlier_leases_left_s, range(STATE_PARTITIONS))))
         return log
 
     @property

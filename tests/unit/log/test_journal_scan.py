@@ -43,7 +43,7 @@ def scan_segments(*files: tuple[str, bytes]) -> tuple[SegmentScan, JournalTail |
     for _, data in files:
         if not scan.scan_segment(memoryview(data)):
             tail = scan.find_tail(memoryview(data), [])
-    scan.check_oldest()
+    scan.check_oldest_segment()
     return scan, tail
 
 

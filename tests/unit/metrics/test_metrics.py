@@ -127,7 +127,7 @@ def make_metrics_with_events() -> Metrics:
     metrics.count("connections_opened", by=2)
     metrics.count("connections_closed", "idle")
     metrics.count("frames_refused", "size")
-    metrics.http_refused(401)
+    metrics.count_http_refusal(401)
     metrics.set_event_loop_lag(0.003)
     return metrics
 

@@ -107,7 +107,7 @@ async def test_response_above_limit_returns_retriable_error_for_rest() -> None:
     async with serve_coordinator() as served:
         api: Any = served.listener._listener_security.api
         api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
-        api._fast_path_requests = api._service.fast_path_requests()
+        api._fast_path_executor = api._service.fast_path_executor()
         await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 5))
         for partition in range(5):
             batches = frames.make_batches(30)
@@ -145,7 +145,7 @@ async def test_unauthorized_client_gets_smallest_limits() -> None:
         api: Api = served.listener._listener_security.api
         refused = UnauthorizedHandler(api, served.metrics)
         served.listener._listener_security.api = refused  # type: ignore[assignment]
-        refused.fast_path_requests = None  # type: ignore[attr-defined]
+        refused.fast_path_executor = None  # type: ignore[attr-defined]
         keys = [b""] * UNTRUSTED_ELEMENTS_MAX
         answer = await exchange_frame(served, frames.make_find_with_keys(keys))
         assert answer is not None
