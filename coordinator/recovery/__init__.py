@@ -12,9 +12,8 @@ All jobs read a log in the same way, whatever the source and the engine::
     small outputs to the driver: totals, findings, what differs
 
 A state partition has all records of its share-partitions, because Kafka hashes share-partitions to state
-partitions. So no task needs the results of another one, and an engine only maps a function over ranges.
-Property tests compare the states with those of the coordinator's own function,
-`coordinator.shard.state.apply_record`.
+partitions. So tasks are independent, and an engine only maps a function over log ranges. Property tests
+compare the rebuilt states with those of the coordinator's function `coordinator.shard.state.apply_record`.
 
 `schema` names the columns; `api` is for notebooks.  Numpy and pyarrow come with the extra `recovery`, PySpark
 with `spark`; only `engines/spark*`, `sources/spark` and `archive_stream` import PySpark.

@@ -83,7 +83,7 @@ _UNREAD = "the log could not be read"
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Options of an audit. If `state_partitions` is None, the source determines it."""
+    """Options of an audit. If `state_partitions` (their number) is None, the source determines it."""
 
     cut: LogCut = field(default_factory=LogCut)
     limits: Limits = field(default_factory=Limits)
@@ -97,9 +97,9 @@ class AuditOptions:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The result; `findings` are rows of `FINDINGS`, `not_checked` has the reason for each check.
+    """The result of an audit; `not_checked` has the reason for each check that was not made.
 
-    `stored` are the states, if they were written or requested.
+    `findings` has rows of `FINDINGS`. `stored` are the states, if they were written or requested.
     """
 
     findings: pa.Table
@@ -113,7 +113,7 @@ class AuditResult:
 
     @property
     def states(self) -> pa.Table:
-        """The states (rows of `STATES`) by group, topic and partition."""
+        """The states (rows of `STATES`), ordered by group, topic and partition."""
         return self.stored.table
 
     @property
@@ -131,7 +131,7 @@ class AuditResult:
 
     @property
     def summary_line(self) -> str:
-        """The number of findings, and the requested checks that failed, as one line."""
+        """One line: the number of findings by severity, and the requested checks that failed."""
         severities = [each for each in (Severity.CRITICAL, Severity.WARNING) if self.counts[each]]
         found = ", ".join(f"{self.counts[each]} {each.value}" for each in severities)
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
@@ -203,7 +203,7 @@ def _make_result(
     found: list[Finding],
     clock: Clock,
 ) -> AuditResult:
-    """Make the result of a log that was read, or could not be read (None)."""
+    """Make the audit result; `read` is None if the log could not be read."""
     log = read or LogReadResult(ReadPlan((), {}, {}), ())
     external: list[NamedOutput] = []
     if read is not None:
@@ -256,7 +256,7 @@ def _reasons_not_checked(
 
 
 def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
-    """Compare the state partitions that have no records any more with other systems, in this process."""
+    """Compare state partitions whose records were all pruned with the baseline, in this process."""
     tasks = _make_comparison_tasks(options, log.plan)
     wanted: set[int] = set()
     if options.baseline is not None and tasks:
@@ -299,9 +299,9 @@ def _make_verdict(
     external_states: Sequence[Mapping[str, Any]],
     context: AuditContext,
 ) -> Verdict:
-    """Return the verdict, from the states that findings concern and the number of other states.
+    """Return the verdict; it needs the states that findings concern, and the number of other states.
 
-    Raises ResultsIncomplete if states are missing in both.
+    Raises ResultsIncomplete if these are not all states that were folded.
     """
     concerned = {_state_key(row): row for row in log.rows(CONCERNED_OUTPUT)}
     others = Counter[str]()
@@ -319,7 +319,10 @@ def _make_verdict(
 
 
 def _has_lost_state(found: list[Finding]) -> bool:
-    """Return whether state was lost. Such an audit does not become the baseline, so the alert stays."""
+    """Return whether state was lost since the baseline.
+
+    An audit with lost state does not become the baseline.
+    """
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 

@@ -1,4 +1,4 @@
-"""The checks of an audit, and how each is computed.
+"""The checks of an audit, by module.
 
     catalogue           the checks by id: the meaning of a finding, and advice
     single_record       checks of each record

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Limits(NamedTuple):
-    """Limits of the checks; the check ids are those of `catalogue`."""
+    """Limits of the checks; comments begin with the id of the check in `catalogue`."""
 
     # K9: Kafka's share.coordinator.snapshot.update.records.per.snapshot; Kafka 4.0 to 4.2.0 writes one more
     # update.

@@ -35,7 +35,7 @@ from protocol.routing import state_partition as routed_to
 class AuditSettings:
     """What is checked. `state_partitions` is None if it is not known; `starts` are log start offsets.
 
-    The tasks get the states after the last record.
+    The `tasks` get the states after the last record.
     """
 
     limits: Limits
@@ -90,7 +90,7 @@ class PartitionAudit:
         yield from select_states_for_verdict(map(findings_row, found), partition)
 
     def _check_routing(self, states: StateRows) -> None:
-        """Check that share-partitions are in the state partition that their hash selects (R8)."""
+        """Check that each share-partition is in the state partition that its hash selects (check R8)."""
         count = self._settings.state_partitions
         if count is None:
             return
@@ -109,7 +109,7 @@ class PartitionAudit:
                 )
 
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
-        """Yield each damage, and a write at the end that is interrupted or in progress (check P4)."""
+        """Yield a finding for each damage, and for an incomplete write at the end of the log (check P4)."""
         number = partition.state_partition
         for each, names in partition.match_damages_to_share_partitions():
             for identity in names or (None,):

@@ -1,4 +1,4 @@
-"""Check all states and ranges of a log: P1, P7, and K13 of the final states."""
+"""Check pruning (P1) and load time (P7) of state partitions, and counts of the final states (K13)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ def partition_stats(
     starts: Mapping[int, int],
     ends: Mapping[int, int],
 ) -> list[PartitionStats]:
-    """Summarise ranges and the totals of states (rows of `STATE_TOTALS`) by state partition."""
+    """Return the statistics of each state partition, from rows of `STATE_TOTALS` and of `RANGES`."""
     nothing = {"states": 0, "state_batches": 0, "pinned_by": "", "pinned_since_ms": 0}
     pins = {row["state_partition"]: row for row in totals if row["states"]}
     found = []
@@ -91,7 +91,7 @@ def partition_stats(
 
 
 def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> list[Finding]:
-    """Check pruning and load time: P1 and P7."""
+    """Check that each state partition is pruned (P1) and loads in the permitted time (P7)."""
     found: list[Finding] = []
     allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
 
@@ -114,7 +114,7 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
 
 def check_delivery_complete_counts(states: pa.Table) -> list[Finding]:
-    """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
+    """Check that the delivery complete count of each state equals its completed records in flight (K13)."""
     batches = states.column("state_batches").combine_chunks()
     parents = column_to_ints(pc.list_parent_indices(batches))
     items = batches.flatten()
