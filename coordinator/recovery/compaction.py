@@ -42,7 +42,7 @@ class NeededOffsets(NamedTuple):
 
 
 def compact(folder: Folder, now_ms: int) -> int:
-    """Merge an archive's commits of each finished day into one commit; return how many commits were merged.
+    """Merge an archive's commits of each finished day; return how many commits were replaced.
 
     If two jobs merge the same commits, the result of only one job is used. Raises LogDamaged or OSError if
     the commits of a day cannot be merged; these commits are then unchanged.

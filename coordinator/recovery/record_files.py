@@ -10,7 +10,7 @@ from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import RowGroup
 
-# Maximum number of records in a file, and in a row group; a reader holds a whole row group in memory.
+# Maximum number of records in a file, and in a row group, which a reader loads into memory as a whole.
 _FILE_RECORDS = 4_000_000
 _GROUP_RECORDS = 1_000_000
 
@@ -73,7 +73,7 @@ class RecordFileWriter:
         self._opened.close()
 
     def close(self) -> None:
-        """Write pending records, and make all files durable."""
+        """Write the remaining records, and make all record files durable."""
         if self._waiting:
             self._write_group()
         self._end_file()

@@ -1,16 +1,12 @@
 """The job `rewrite`: write the states of a log to a new log, from a backup or with another partition count.
 
-    one task for each state partition of the source: fold, and write a file for each one of the target
-      | work folder
-    one task for each state partition of the target: plan; with `--execute`, write, read again, and compare
-
-The target is a journal or a topic of this project. Each task of the second phase is a migration
-(`coordinator.operate.migration`) to one state partition.  It refuses a target that a coordinator owns or that
-has other state, and continues after it was interrupted.  This process writes a journal, which has only one
-writer; with the local engine, it also writes a topic.
-
-Source and target are compared twice (X4): the migration folds the target record by record, and this job folds
-it in columns.
+First, one task for each state partition of the source writes its states to files, one for each state
+partition of the target. Then, one task for each state partition of the target plans the changes. With
+`--execute`, the task also writes them, reads the target again, and compares the states. The target is a
+journal or a topic of this project. Each of these tasks is a migration (`coordinator.operate.migration`) to
+one state partition, which refuses a target that a coordinator owns or that has other state. This process
+writes a journal, because it can have only one writer; with the local engine, it also writes a topic.
+Source and target are compared twice (check X4): by the migration, and in columns by this job.
 """
 
 from collections import Counter
@@ -79,11 +75,10 @@ from protocol.state_records import SharePartitionKey
 
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 
-# Maximum number of share-partitions of each state partition that reach the driver, and that a note names.
+# Maximum number of share-partitions of each state partition that are sent to the driver, and in a note.
 _NAMED_MAX = 10
 
-# Rows with a kind, a name and a number: totals, actions, states and batches of a group, and the first states
-# that were not copied or that differ.
+# An output with rows of kind, name and number: totals, actions, counts of share groups, first differences.
 _REPORT_OUTPUT = "report"
 _Report = Counter[tuple[str, str]]
 
@@ -92,9 +87,9 @@ _Report = Counter[tuple[str, str]]
 class RewriteResult:
     """The result of a rewrite, or its plan.
 
-    `groups` has the number of share-partitions and of state batches of each group, `actions` the number of
-    share-partitions for each `MigrationAction`.  `different` describes the first differences between source
-    and target; `differences` is the number of all.
+    `groups` maps each share group to its numbers of share-partitions and state batches; `actions` maps each
+    `MigrationAction` to its number of share-partitions. `different` describes the first differences between
+    source and target; `differences` is their total number.
     """
 
     target: MigrationLocation
@@ -131,9 +126,9 @@ def rewrite(
 ) -> RewriteResult:
     """Write the states of a log to a journal or a topic with `state_partitions` state partitions.
 
-    If records are missing (pruned or damaged), the states are written only if `incomplete` is true. The new
-    folder `work` gets the states, and is deleted afterwards. With Spark, all executors must see the same
-    folder. Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
+    If records are missing (pruned or damaged), the states are written only if `incomplete` is true. The
+    states are written to the new folder `work`, which is deleted afterwards. With Spark, all executors must
+    see the same folder. Raises MigrationRefused if state could be lost, ConfigError, LogError, OSError.
     """
     options, cut = options or MigrationOptions(), cut or LogCut()
     place = parse_rewrite_target(target, source)
@@ -164,7 +159,7 @@ def rewrite(
 
 
 def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
-    """Parse the target. Raises ConfigError unless it is a journal or a topic of this project."""
+    """Parse the text of `--to`. Raises ConfigError unless it names a journal or a topic of this project."""
     kind, _, where = source.text.partition(":")
     known = (
         MigrationLocation(LocationKind(kind), where)
@@ -223,7 +218,7 @@ def _write_states_by_target(
 
 
 def _check_complete(log: LogReadResult) -> None:
-    """Raise MigrationRefused if records may be missing."""
+    """Raise MigrationRefused if records of the source may be missing."""
     if log.plan.doubtful:
         named = ", ".join(map(str, log.plan.doubtful))
         raise MigrationRefused(
@@ -240,7 +235,7 @@ def _check_complete(log: LogReadResult) -> None:
 
 
 def _verify_source_unchanged(source: Source, cut: LogCut, log: LogReadResult, consequence: str) -> None:
-    """Raise MigrationRefused if the source has more records than were read, unless there is a cut."""
+    """Raise MigrationRefused if the source has new records since it was read, unless the read has a cut."""
     if not cut.is_log_end or END in log.plan.ends.values():
         return
     now = source.plan(LogCut()).ends
@@ -254,7 +249,7 @@ def _verify_source_unchanged(source: Source, cut: LogCut, log: LogReadResult, co
 
 
 class _FoldedStates(LogReader):
-    """The source of a migration: states that were folded before."""
+    """The source of a migration, with states that were folded before the migration."""
 
     def __init__(self, states: Mapping[SharePartitionKey, ShareState]) -> None:
         self._states = states
@@ -264,7 +259,7 @@ class _FoldedStates(LogReader):
         return FoldedLog(self._states, ())
 
     async def end_offsets(self) -> tuple[int, ...]:
-        """Return the ends of `fold`, because the states do not change."""
+        """Return the same end offsets as `fold`, because the folded states do not change."""
         return ()
 
 
@@ -272,8 +267,8 @@ class _FoldedStates(LogReader):
 class TargetWriter:
     """Plans or writes some state partitions of the target; this is a `RangeTask`.
 
-    The `place` of its range has their numbers. `source_partitions` is the number of state partitions of the
-    source, None if it is not known.
+    The field `place` of its log range has the numbers of these state partitions. `source_partitions` is the
+    number of state partitions of the source, None if it is not known.
     """
 
     folder: Folder
@@ -318,7 +313,7 @@ class TargetWriter:
         )
 
     def _rebuild_target(self, numbers: Sequence[int]) -> dict[SharePartitionKey, ShareState]:
-        """Return the states that a coordinator finds in the target."""
+        """Return the states that a coordinator would load from the target."""
         source = open_source(str(self.target), **make_topic_options(self.config))
         log = read_states(LocalEngine(1), source, lambda _: [select_states], state_partitions=numbers)
         return {
@@ -329,14 +324,14 @@ class TargetWriter:
 
 
 def _comparable_values(state: ShareState) -> tuple[object, ...]:
-    """Return the fields that a migration compares, and those that only a rewrite preserves."""
+    """Return the fields that a migration compares, and the fields that only a rewrite keeps."""
     return ComparableState.from_state(state), state.batches, state.create_timestamp
 
 
 def find_different_states(
     wanted: Mapping[SharePartitionKey, ShareState], found: Mapping[SharePartitionKey, ShareState]
 ) -> Iterator[str]:
-    """Yield the share-partitions whose states differ, or that have a state on one side only."""
+    """Yield the share-partitions whose states in source and target differ or are missing in one."""
     for key in sorted({*wanted, *found}):
         if (
             key not in wanted
@@ -351,7 +346,7 @@ def _discard_progress(what: str, done: int, total: int) -> None:
 
 
 def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
-    """Run the writer for each part of the target. Raises ResultsIncomplete if states were not read."""
+    """Run the writer for each set of target state partitions. Raises ResultsIncomplete if states are missing."""
     ranges = [
         LogRange(part[0], 0, 0, UNKNOWN_SIZE, place=part, number=number) for number, part in enumerate(parts)
     ]
@@ -401,5 +396,5 @@ def _format_first(names: Sequence[str], count: int) -> str:
 
 
 def default_partitions(source: Source, config: Config) -> int:
-    """Return the number of state partitions in a source that has all of them, else the configured number."""
+    """Return the source's number of state partitions; if the source lacks some, the configured number."""
     return count_state_partitions(source.plan(LogCut()).starts) or config.state_partitions

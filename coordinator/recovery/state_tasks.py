@@ -1,6 +1,6 @@
-"""Process the states of one state partition where they are made: count, select, write, or compare them.
+"""Tasks on the folded states of one state partition: count, select, write, or compare the states.
 
-These tasks run on the executors of Spark. Only their small results reach the driver.
+With Spark, these tasks run on the executors, and only their small results are sent to the driver.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,8 @@ _CHUNK_STATES = 20_000
 class PartitionStates:
     """The states of one state partition, as rows of `STATES`.
 
-    `deleted` are the last tombstones by record key without its type, in an audit.
+    In an audit, `deleted` has the last tombstone of each deleted share-partition, by record key without its
+    type.
     """
 
     state_partition: int
@@ -51,7 +52,7 @@ class PartitionStates:
             yield from rows
 
     def match_damages_to_share_partitions(self) -> list[tuple[Damage, tuple[bytes, ...]]]:
-        """Return each damage with the share-partitions that lost records, if they are known.
+        """Return each damage with the share-partitions whose records it destroyed, if they are known.
 
         The keys in damaged records may be wrong, so they are used only if there is a state for every key.
         """
@@ -64,12 +65,12 @@ class PartitionStates:
         ]
 
 
-# Its outputs must be small.
+# The outputs of a task must be small.
 StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
 def empty_partition_states(state_partition: int) -> PartitionStates:
-    """Return the empty result of a state partition that contains no state."""
+    """Return the `PartitionStates` of a state partition that contains no state."""
     return PartitionStates(state_partition, STATES.empty_table())
 
 
@@ -86,7 +87,7 @@ class StateObserver:
         self._fold.add(scanned.decoded)
 
     def outputs(self) -> Iterator[NamedOutput]:
-        """Yield the outputs of the tasks, and the damage."""
+        """Yield the outputs of the tasks, and the damage of the state partition."""
         states = pa.Table.from_batches([self._fold.to_arrow()])
         inside = PartitionStates(self._scan.state_partition, states, damages=self._scan.damages)
         for task in (describe_damage, *self._tasks):
@@ -94,7 +95,7 @@ class StateObserver:
 
 
 def count_states(inside: PartitionStates) -> Iterator[NamedOutput]:
-    """Yield a row of `STATE_TOTALS`; this is a `StateTask`."""
+    """Yield the totals of the states as a row of `STATE_TOTALS`; this is a `StateTask`."""
     states, number = inside.states, inside.state_partition
     row: dict[str, Any] = dict.fromkeys(STATE_TOTALS.names, 0)
     row |= {"state_partition": number, "states": len(states), "pinned_by": ""}
@@ -112,7 +113,7 @@ def count_states(inside: PartitionStates) -> Iterator[NamedOutput]:
 
 
 def select_states(inside: PartitionStates) -> Iterator[NamedOutput]:
-    """Yield all states; this is a `StateTask`."""
+    """Yield all states of the state partition; this is a `StateTask`."""
     for rows in inside.states.to_batches():
         yield NamedOutput(STATES_OUTPUT, inside.state_partition, rows)
 

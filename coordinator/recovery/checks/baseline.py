@@ -31,7 +31,7 @@ class Baseline:
     """The results of an earlier audit: the states, and the end log offset of each state partition."""
 
     def __init__(self, manifest: Mapping[str, Any], states: Callable[[int], pa.Table]) -> None:
-        """`manifest` is that of the earlier audit; `states` returns the states of a state partition."""
+        """Use the manifest and states of an earlier audit; `states` returns those of a state partition."""
         self.run_id: str = manifest["run_id"]
         self._states = states
         self._read_to = {int(partition): of["read_to"] for partition, of in manifest["partitions"].items()}

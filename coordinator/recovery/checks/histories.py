@@ -1,9 +1,7 @@
 """Check the records of each share-partition in log order: K1 to K14.
 
 Many records are checked at a time. The first row of a share-partition may be its state after all earlier
-records, with the values of the last one; all other rows are records::
-
-    rows    state | u u S u u u S u         u update, S snapshot
+records, with the values of the last one; all other rows are records.
 
 A tombstone, a snapshot and an unreadable record are *resets*; the updates between two resets are a *run*.
 Check K8 finds lost progress: a snapshot must contain the state before it. The snapshot may contain more state
