@@ -88,7 +88,7 @@ class _BatchWriter:
         """
         try:
             commits = self.writer.read_commits()
-            copied = self._copy_frame(frame, commits)
+            copied = self._copy_dataframe(frame, commits)
             if copied.is_empty:
                 return
             known = copied_end_offsets(commits)
@@ -102,7 +102,7 @@ class _BatchWriter:
                 self.failure = error
             raise
 
-    def _copy_frame(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:
+    def _copy_dataframe(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:
         """Write the records of a micro-batch to files.
 
         If the log is pruned between two tasks, records between their ranges are missing, and a second attempt
@@ -112,7 +112,9 @@ class _BatchWriter:
         missing: list[Damage] = []
         while True:
             rows = frame.mapInArrow(_make_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
-            copied = _merge_results([msgspec.json.decode(row["copied"], type=CopyResult) for row in rows])
+            copied = _merge_copy_results(
+                [msgspec.json.decode(row["copied"], type=CopyResult) for row in rows]
+            )
             before, missing = missing, copied.missing_offsets()
             if missing == before:
                 return copied
@@ -134,7 +136,7 @@ def _make_copy_function(
     return copy_batches
 
 
-def _merge_results(parts: Sequence[CopyResult]) -> CopyResult:
+def _merge_copy_results(parts: Sequence[CopyResult]) -> CopyResult:
     """Merge the copy results of several tasks, which may have copied parts of the same state partition."""
     last: dict[int, tuple[int, int]] = {}
     for part in parts:

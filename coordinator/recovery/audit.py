@@ -25,7 +25,7 @@ from coordinator.recovery.checks.findings import (
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_audit import AuditSettings, PartitionAudit
 from coordinator.recovery.checks.partition_stats import PartitionStats, check_partition_stats, partition_stats
-from coordinator.recovery.checks.writer_sequence import complete_open_transaction
+from coordinator.recovery.checks.writer_sequence import add_transaction_age
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.external_checks import (
     DIFFERENT_OUTPUT,
@@ -165,7 +165,7 @@ def audit(
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
         return _make_result(engine, source, options, folder, None, [found], clock)
-    log = _compare_missing_partitions(log, options)
+    log = _compare_pruned_partitions(log, options)
     return _make_result(engine, source, options, folder, log, [], clock)
 
 
@@ -211,11 +211,11 @@ def _make_result(
     failed = {row["check"]: row["reason"] for row in output_rows(external, NOT_CHECKED_OUTPUT)}
     totals, ranges = log.rows(TOTALS_OUTPUT), log.ranges
     partitions = partition_stats(totals, ranges, log.plan.starts, log.plan.ends)
-    found += _findings_of_log(log, options.limits)
+    found += _read_log_findings(log, options.limits)
     found += check_partition_stats(partitions, options.limits)
     found = [each for each in found if each.check not in failed]
     table = findings_table([*found, *map(finding_from_row, output_rows(external, FINDINGS_OUTPUT))])
-    not_checked = _reasons_not_checked(read, options, failed)
+    not_checked = _reasons_for_omitted_checks(read, options, failed)
     missed = [
         name for check in options.external if check.is_requested for name in check.checks if name in failed
     ]
@@ -241,7 +241,7 @@ def _make_result(
     return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, verdict, missed)
 
 
-def _reasons_not_checked(
+def _reasons_for_omitted_checks(
     log: LogReadResult | None, options: AuditOptions, external: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the reason for each check that was not made."""
@@ -255,7 +255,7 @@ def _reasons_not_checked(
     return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
-def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
+def _compare_pruned_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
     """Compare state partitions whose records were all pruned with the baseline, in this process."""
     tasks = _make_comparison_tasks(options, log.plan)
     wanted: set[int] = set()
@@ -270,13 +270,13 @@ def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> Lo
     return replace(log, outputs=[*log.outputs, *outputs])
 
 
-def _findings_of_log(log: LogReadResult, limits: Limits) -> list[Finding]:
+def _read_log_findings(log: LogReadResult, limits: Limits) -> list[Finding]:
     newest_ms = max((row["timestamp_ms_max"] for row in log.ranges), default=0)
     found = []
     for row in log.rows(FINDINGS_OUTPUT):
         finding: Finding | None = finding_from_row(row)
         if finding is not None and finding.check == "P6":
-            finding = complete_open_transaction(finding, newest_ms, limits)
+            finding = add_transaction_age(finding, newest_ms, limits)
         if finding is not None:
             found.append(finding)
     return found

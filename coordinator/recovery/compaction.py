@@ -53,7 +53,7 @@ def compact(folder: Folder, now_ms: int) -> int:
         _delete_replaced_files(folder, commits)
     for group in groups:
         merged = _merge_commits(group, {})
-        _write_merged_commit(folder, msgspec.structs.replace(merged, pieces=_copy_pieces(folder, merged)))
+        _write_merged_commit(folder, msgspec.structs.replace(merged, pieces=_copy_row_groups(folder, merged)))
     return sum(map(len, groups))
 
 
@@ -109,7 +109,7 @@ def _merge_commits(commits: Sequence[Commit], needed: Mapping[int, NeededOffsets
     )
 
 
-def _copy_pieces(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
+def _copy_row_groups(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
     """Copy the records of a commit to new files with larger row groups."""
     files = RecordFileWriter(folder / FILES, f"{commit.first:08d}-{commit.number:08d}-{uuid4().hex}")
     for piece in commit.pieces:

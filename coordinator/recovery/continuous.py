@@ -43,10 +43,12 @@ class JobMetrics(Generic[ResultT]):
         self._runs = Counter(f"{prefix}_runs", "Runs by result.", ["result"], registry=self.registry)
         for result in results:
             self._runs.labels(result)
-        self._last = self._gauge("last_success_timestamp_seconds", "End of the last run that did not fail.")
-        self._duration = self._gauge("duration_seconds", "Duration of the last run.")
+        self._last = self._make_gauge(
+            "last_success_timestamp_seconds", "End of the last run that did not fail."
+        )
+        self._duration = self._make_gauge("duration_seconds", "Duration of the last run.")
 
-    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+    def _make_gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(f"{self._prefix}_{name}", text, labels, registry=self.registry)
 
     def record_run(self, run: ResultT | None, *, duration_s: float, now_ms: int) -> None:
@@ -66,18 +68,18 @@ class AuditMetrics(JobMetrics[AuditResult]):
 
     def __init__(self) -> None:
         super().__init__("share_coordinator_audit", ("clean", "warnings", "critical", "failed"))
-        self._verdict = self._gauge(
+        self._verdict = self._make_gauge(
             "verdict",
             "Of the last run: 0 clean, 1 warnings, 2 critical, 3 the audit failed; -1 before the first one.",
         )
         self._verdict.set(-1)
-        self._findings = self._gauge(
+        self._findings = self._make_gauge(
             "findings",
             "Findings of the last run, those of one check and share-partition as one.",
             ["check", "severity"],
         )
-        self._records = self._gauge("records", "Records that the last run has read.")
-        self._states = self._gauge("share_partitions", "Share-partitions with state in the last run.")
+        self._records = self._make_gauge("records", "Records that the last run has read.")
+        self._states = self._make_gauge("share_partitions", "Share-partitions with state in the last run.")
 
     def _update(self, run: AuditResult | None) -> int:
         code = EXIT_FAILED if run is None else run.exit_code
@@ -101,7 +103,7 @@ class ArchiveMetrics(JobMetrics[Sequence[ArchiveResult]]):
     def __init__(self, measure_lag: Callable[[], int]) -> None:
         super().__init__("share_coordinator_archive", ("whole", "incomplete", "failed"))
         self._measure_lag = measure_lag
-        self._lag = self._gauge(
+        self._lag = self._make_gauge(
             "lag_records", "Records of the log that the archive lacks, at the end of the last run."
         )
         self._copied = Counter(f"{self._prefix}_records", "Copied records.", registry=self.registry)

@@ -53,7 +53,7 @@ def read_history(
     )
     order = [(name, "ascending") for name in ("state_partition", "log_offset")]
     table = log.table(SELECTED_OUTPUT, RECORDS).select(_COLUMNS).sort_by(order)
-    return History(log, _iterate_steps(table))
+    return History(log, _iterate_history_steps(table))
 
 
 def _make_observers(wanted: frozenset[bytes], plan: ReadPlan, attempt: int) -> MakeObserver:
@@ -82,7 +82,7 @@ class _RecordSelection:
             yield NamedOutput(SELECTED_OUTPUT, self._scan.state_partition, rows)
 
 
-def _iterate_steps(records: pa.Table) -> Iterator[HistoryStep]:
+def _iterate_history_steps(records: pa.Table) -> Iterator[HistoryStep]:
     states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
     for batch in records.to_batches(_CHUNK_RECORDS):
         for row in batch.to_pylist():

@@ -94,7 +94,7 @@ def read_log(
     for attempt in range(_READS_MAX):
         numbered = tuple(replace(each, number=number) for number, each in enumerate(ranges))
         found = engine.run(partial(read_range, source, make_observers(plan, attempt), skip_damage), numbered)
-        _check_counts(found, len(numbered))
+        _check_result_counts(found, len(numbered))
         pruned: dict[int, int] = {}
         for each in found:
             if each.name == PRUNED_OUTPUT:
@@ -106,7 +106,7 @@ def read_log(
         pruned_during_read |= pruned
         outputs = [each for each in outputs if ALL not in pruned and each.state_partition not in pruned]
         again = source.plan(cut)
-        plan = check_cut(again if ALL in pruned else _replace_pruned(plan, again, pruned), cut)
+        plan = check_cut(again if ALL in pruned else _replace_pruned_ranges(plan, again, pruned), cut)
         ranges = [
             each
             for each in _select_ranges(again, state_partitions)
@@ -171,7 +171,7 @@ class _RangeChunks:
                 yield replace(make_empty_records(number), damages=(lost,))
 
 
-def _check_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
+def _check_result_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
     """Raise ResultsIncomplete if a planned range has no result, or if the numbers of records differ.
 
     Raises ResultsIncomplete.
@@ -187,7 +187,7 @@ def _check_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
         raise ResultsIncomplete(f"the source yielded {given} records, but the ranges report {summed}")
 
 
-def _replace_pruned(planned: ReadPlan, again: ReadPlan, state_partitions: Collection[int]) -> ReadPlan:
+def _replace_pruned_ranges(planned: ReadPlan, again: ReadPlan, state_partitions: Collection[int]) -> ReadPlan:
     """Return the plan `planned`, but with the state partitions `pruned` as in the later plan `again`."""
 
     def replace_partitions(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:

@@ -93,7 +93,9 @@ class StateComparison:
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
         unseen = {
-            key: None for key in self.listed.get(partition.state_partition, ()) if self._is_selected(key)
+            key: None
+            for key in self.listed.get(partition.state_partition, ())
+            if self._is_group_selected(key)
         }
         for rows in partition.chunks():
             found = {row_share_partition(row): row for row in rows}
@@ -101,7 +103,9 @@ class StateComparison:
                 unseen.pop(key, None)
             # Unreadable states are not compared, because a coordinator does not return them.
             wanted = {
-                key: row for key, row in found.items() if row["unreadable"] is None and self._is_selected(key)
+                key: row
+                for key, row in found.items()
+                if row["unreadable"] is None and self._is_group_selected(key)
             }
             self._compare_with_coordinator(wanted, (), counts, answers, doubtful)
         self._compare_with_coordinator({}, unseen, counts, answers, doubtful)
@@ -110,10 +114,10 @@ class StateComparison:
         yield NamedOutput.from_rows(ANSWERS_OUTPUT, number, *answers)
         yield NamedOutput(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
 
-    def _is_selected(self, key: SharePartitionKey) -> bool:
+    def _is_group_selected(self, key: SharePartitionKey) -> bool:
         return not self.groups or key.group_id in self.groups
 
-    def _is_misplaced(self, row: Row) -> bool:
+    def _is_in_wrong_state_partition(self, row: Row) -> bool:
         return self.state_partitions is not None and not is_in_hash_partition(row, self.state_partitions)
 
     def _compare_with_coordinator(
@@ -135,7 +139,7 @@ class StateComparison:
             answer, row = found[key], rows.get(key)
             state = None if row is None else row_to_comparable_state(row)
             exists = answer.summary is not None
-            if row is not None and exists and not answer.failure and self._is_misplaced(row):
+            if row is not None and exists and not answer.failure and self._is_in_wrong_state_partition(row):
                 # The coordinator's response is about another state partition, whose task compares it.
                 counts["compared"] -= 1
                 continue
@@ -154,7 +158,7 @@ def row_to_comparable_state(row: Row) -> ComparableState:
     return ComparableState.from_state(make_share_state(row))
 
 
-def _matches(state: ComparableState | None, fields: Mapping[str, Any] | None) -> bool:
+def _response_matches_state(state: ComparableState | None, fields: Mapping[str, Any] | None) -> bool:
     """Return whether the fields of a response equal those of a state; None means no state."""
     if state is None or fields is None:
         return state is None and fields is None
@@ -170,7 +174,10 @@ def responses_match_any_state(states: Sequence[ComparableState | None], answer: 
 
     The two responses may match different states, because the requests are sent one after the other.
     """
-    return all(any(_matches(state, fields) for state in states) for fields in (answer.summary, answer.read))
+    return all(
+        any(_response_matches_state(state, fields) for state in states)
+        for fields in (answer.summary, answer.read)
+    )
 
 
 def describe_difference(state: ComparableState | None, answer: LiveState) -> str:

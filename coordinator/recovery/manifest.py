@@ -45,7 +45,7 @@ class LazyStates:
         found = self._read(None).cast(STATES)
         return found.sort_by([(name, "ascending") for name in STATES_ORDER])
 
-    def of_partition(self, state_partition: int) -> pa.Table:
+    def states_of_partition(self, state_partition: int) -> pa.Table:
         """Return the states of a state partition, possibly with other states."""
         return self._read(state_partition)
 

@@ -37,11 +37,11 @@ class RecordFileWriter:
             self._waiting[0].state_partition != records.state_partition
             or self._waiting_records + len(records) > _GROUP_RECORDS
         ):
-            self._write_group()
+            self._write_row_group()
         self._waiting.append(records)
         self._waiting_records += len(records)
 
-    def _write_group(self) -> None:
+    def _write_row_group(self) -> None:
         waiting, self._waiting = self._waiting, []
         if self._writer is None:
             self._name = f"{self._prefix}-{self._files}.parquet"
@@ -75,5 +75,5 @@ class RecordFileWriter:
     def close(self) -> None:
         """Write the remaining records, and make all record files durable."""
         if self._waiting:
-            self._write_group()
+            self._write_row_group()
         self._end_file()

@@ -103,7 +103,7 @@ def as_json(run: AuditResult) -> str:
         "passed": _passed_checks(run),
         "not_checked": dict(run.not_checked),
         "partitions": [
-            {**each._asdict(), "prunable": each.prunable, "replay_s": round(each.replay_s, 3)}
+            {**each._asdict(), "prunable": each.prunable_offsets, "replay_s": round(each.replay_s, 3)}
             for each in run.partitions
         ],
         "manifest": run.manifest,
@@ -134,7 +134,7 @@ def _text_lines(run: AuditResult) -> Iterator[str]:
         yield from _section_lines(section)
     yield ""
     passed = ", ".join(_passed_checks(run))
-    if passed and (run.manifest["damages"] or _has_unread_part(sections)):
+    if passed and (run.manifest["damages"] or _is_log_partly_unread(sections)):
         passed = f"in what could be read: {passed}"
     yield from _wrap_fact("passed", passed or "nothing")
     for check, reason in run.not_checked.items():
@@ -153,7 +153,7 @@ def _section_lines(section: FindingSection) -> Iterator[str]:
         yield from _wrap_line(line, " " * 9)
 
 
-def _has_unread_part(sections: Sequence[FindingSection]) -> bool:
+def _is_log_partly_unread(sections: Sequence[FindingSection]) -> bool:
     """Return whether the rest of the log could not be read: a critical finding P4 without a log offset."""
     return any(
         section.check.id == "P4" and section.severity is Severity.CRITICAL and row["log_offset"] == NONE
@@ -191,12 +191,12 @@ def _describe_source(run: AuditResult) -> Iterator[tuple[str, str]]:
 
 def _describe_pruning(partitions: Sequence[PartitionStats]) -> str:
     """Describe how many log offsets can be pruned, and which share-partition prevents pruning more."""
-    holding = max(partitions, key=lambda each: each.unprunable)
-    held = f"{sum(each.unprunable for each in partitions):,} are held"
+    holding = max(partitions, key=lambda each: each.unprunable_offsets)
+    held = f"{sum(each.unprunable_offsets for each in partitions):,} are held"
     if holding.pinned_by:
         since = iso_time(holding.pinned_since_ms)
         held += f", most in state partition {holding.state_partition} by {holding.pinned_by} since {since}"
-    return f"{sum(each.prunable for each in partitions):,} log offsets can be pruned, {held}"
+    return f"{sum(each.prunable_offsets for each in partitions):,} log offsets can be pruned, {held}"
 
 
 def format_place(row: Mapping[str, Any]) -> str:

@@ -139,7 +139,7 @@ def rewrite(
     with _work_folder(engine, work) as folder:
         log = read_states(engine, source, partial(_make_source_tasks, folder, state_partitions), cut=cut)
         if not incomplete:
-            _check_complete(log)
+            _check_source_complete(log)
         numbers = tuple(range(state_partitions))
         parts = [numbers]
         if engine.name == "spark" and place.kind is LocationKind.TOPIC:
@@ -217,7 +217,7 @@ def _write_states_by_target(
     yield from ()
 
 
-def _check_complete(log: LogReadResult) -> None:
+def _check_source_complete(log: LogReadResult) -> None:
     """Raise MigrationRefused if records of the source may be missing."""
     if log.plan.doubtful:
         named = ", ".join(map(str, log.plan.doubtful))
@@ -346,7 +346,7 @@ def _discard_progress(what: str, done: int, total: int) -> None:
 
 
 def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
-    """Run the writer for each set of target state partitions. Raises ResultsIncomplete if states are missing."""
+    """Run the writer for each set of state partitions. Raises ResultsIncomplete if states are missing."""
     ranges = [
         LogRange(part[0], 0, 0, UNKNOWN_SIZE, place=part, number=number) for number, part in enumerate(parts)
     ]
@@ -371,9 +371,9 @@ def _make_result(
 
     notes = list(log.plan.notes)
     if affected := [row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)]:
-        notes.append(f"{len(affected)} may lack updates: {_format_first(affected, len(affected))}")
+        notes.append(f"{len(affected)} may lack updates: {_format_first_names(affected, len(affected))}")
     if not_copied := report["total", "not_copied"]:
-        named = _format_first(names_of_kind("not_copied"), not_copied)
+        named = _format_first_names(names_of_kind("not_copied"), not_copied)
         notes.append(f"not copied, because another state partition has the valid state: {named}")
     return RewriteResult(
         target=place,
@@ -390,7 +390,7 @@ def _make_result(
     )
 
 
-def _format_first(names: Sequence[str], count: int) -> str:
+def _format_first_names(names: Sequence[str], count: int) -> str:
     more = ", ..." if count > _NAMED_MAX else ""
     return f"{', '.join(names[:_NAMED_MAX])}{more}"
 

@@ -120,10 +120,10 @@ def select_states(inside: PartitionStates) -> Iterator[NamedOutput]:
 
 def first_states_task(count: int) -> StateTask:
     """Return the task that selects the first `count` states, ordered by group, topic and partition."""
-    return partial(_select_first, count)
+    return partial(_select_first_states, count)
 
 
-def _select_first(count: int, inside: PartitionStates) -> Iterator[NamedOutput]:
+def _select_first_states(count: int, inside: PartitionStates) -> Iterator[NamedOutput]:
     rows = pc.select_k_unstable(inside.states, count, [(name, "ascending") for name in STATES_ORDER])
     yield from select_states(PartitionStates(inside.state_partition, inside.states.take(rows)))
 

@@ -19,7 +19,7 @@ from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
 from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.checks.cluster import check_configs, check_groups, check_offsets_in_log
+from coordinator.recovery.checks.cluster import check_configs, check_groups, check_start_offsets_in_topic
 from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
@@ -231,7 +231,7 @@ def test_x5_state_beyond_data_is_found(earlier_audit: AuditResult) -> None:
     states = [row for row in finding_rows(earlier_audit) if row["state_batches"] and row["start_offset"] > 3]
     ends = {row_share_partition(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
     starts = dict.fromkeys(ends, 0)
-    assert list(check_offsets_in_log(states, starts, ends, Limits())) == []
+    assert list(check_start_offsets_in_topic(states, starts, ends, Limits())) == []
     place = row_share_partition(states[0])[1:]
     last = states[0]["state_batches"][-1]["last_offset"]
     for changed_starts, changed_ends, evidence in (
@@ -243,7 +243,7 @@ def test_x5_state_beyond_data_is_found(earlier_audit: AuditResult) -> None:
             f"start offset {states[0]['start_offset']}, the partition begins",
         ),
     ):
-        (found,) = check_offsets_in_log(states, changed_starts, changed_ends, Limits())
+        (found,) = check_start_offsets_in_topic(states, changed_starts, changed_ends, Limits())
         assert (found.check, found.severity.value) == ("X5", "warning")
         assert found.evidence.startswith(evidence)
 

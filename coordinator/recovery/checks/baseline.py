@@ -42,7 +42,7 @@ class Baseline:
         manifest = read_manifest(location)
         if STATES_FILE not in manifest.get("files", {}):
             raise ConfigError("results", location, "of a job that makes states")
-        return cls(manifest, LazyStates.from_results(open_folder(location)).of_partition)
+        return cls(manifest, LazyStates.from_results(open_folder(location)).states_of_partition)
 
     @property
     def state_partitions(self) -> Collection[int]:

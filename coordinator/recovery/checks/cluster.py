@@ -66,7 +66,7 @@ def check_groups(
             yield Finding("X2", _W, *at, evidence="its group does not exist, or Describe is not allowed")
 
 
-def check_offsets_in_log(
+def check_start_offsets_in_topic(
     states: Iterable[Row],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],

@@ -142,7 +142,7 @@ class RowFindings:
             )
 
 
-def without_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:
+def remove_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:
     """Return the findings of a state partition, without gaps in offsets (P2) that damage (P4) explains."""
     kept = list(found)
     damaged = [each for each in kept if each.check == "P4" and each.log_offset >= 0]

@@ -144,9 +144,9 @@ class HistoryCheck:
         self._update = self._record & (rows["kind"] == UPDATE)
         self._sets_start = ~self._record | self._reset | (rows["start"] != NONE)
         self._sets_leader = ~self._record | self._reset | (rows["leader"] != NONE)
-        self._count_runs()
+        self._count_updates_since_reset()
         self._check_adjacent_records()
-        self._check_runs()
+        self._check_update_runs()
         return self._fold_to_states(self._check_snapshots())
 
     def check_end(self, rows: StateRows) -> None:
@@ -157,7 +157,7 @@ class HistoryCheck:
         run = (rows["run_at"], rows["run_ms"])
         never = (rows["reset_kind"] == NONE) & (updates > 0)
         self._flag("K1", _C, never, lambda row: f"{updates[row]} updates and no snapshot", *run)
-        self._flag_long_runs(updates > self._limits.updates_max + 1, updates, *run)
+        self._flag_long_update_runs(updates > self._limits.updates_max + 1, updates, *run)
 
     def _latest_row(self, wanted: Bools) -> Ints:
         """Return for each row the last wanted row of its share-partition up to this row, or -1."""
@@ -169,11 +169,11 @@ class HistoryCheck:
         """Return for each row the last wanted row of its share-partition before this row, or -1."""
         return np.where(self._has_before, self._latest_row(wanted)[self._before], NONE)
 
-    def _value_at(self, name: str, rows: Ints) -> Ints:
+    def _column_at_rows(self, name: str, rows: Ints) -> Ints:
         """Return the values of a column at these row indexes; -1 for index -1."""
         return np.where(rows >= 0, self._rows[name][rows], NONE)
 
-    def _count_runs(self) -> None:
+    def _count_updates_since_reset(self) -> None:
         """Count the updates from the last reset up to each row, and locate the first of these updates."""
         rows = self._rows
         weight = np.where(self._record, self._update, rows["run_updates"])
@@ -184,14 +184,14 @@ class HistoryCheck:
         begins = self._update & ~goes_on
         first = self._latest_row(begins | ~self._record)
         own = (first >= 0) & begins[first]
-        self._run_at = np.where(own, self._offset[first], self._value_at("run_at", first))
-        self._run_ms = np.where(own, self._ms[first], self._value_at("run_ms", first))
+        self._run_at = np.where(own, self._offset[first], self._column_at_rows("run_at", first))
+        self._run_ms = np.where(own, self._ms[first], self._column_at_rows("run_ms", first))
         reset = self._latest_row(self._reset | ~self._record)
         # The record kind of the last reset up to each row.
         self._reset_kind = np.where(
             (reset >= 0) & self._record[reset],
-            self._value_at("kind", reset),
-            self._value_at("reset_kind", reset),
+            self._column_at_rows("kind", reset),
+            self._column_at_rows("reset_kind", reset),
         )
 
     def _check_adjacent_records(self) -> None:
@@ -210,7 +210,7 @@ class HistoryCheck:
         self._check_updates(self._update & known)
         leader, leader_before = (
             rows["leader"],
-            self._value_at("leader", self._previous_row(self._sets_leader)),
+            self._column_at_rows("leader", self._previous_row(self._sets_leader)),
         )
         back = self._record & (leader != NONE) & (leader_before != NONE) & (leader < leader_before)
         back &= rows["is_bare"] == 0
@@ -235,19 +235,24 @@ class HistoryCheck:
             return f"complete count {complete[row]} after {complete_before[row]}"
 
         flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), format_counts)
-        start, start_before = rows["start"], self._value_at("start", self._previous_row(self._sets_start))
+        start, start_before = (
+            rows["start"],
+            self._column_at_rows("start", self._previous_row(self._sets_start)),
+        )
         stays = (start == NONE) | (start == start_before)
         back = update & stays & (complete >= 0) & (complete < complete_before)
         flag("K13", _W, back, lambda row: f"{format_counts(row)}, and the start offset stays")
         back = self._update & (start != NONE) & (start_before != NONE) & (start < start_before)
-        self._flag_decreasing_starts(back, lambda row: f"start offset {start[row]} after {start_before[row]}")
+        self._flag_decreasing_start_offsets(
+            back, lambda row: f"start offset {start[row]} after {start_before[row]}"
+        )
 
-    def _flag_decreasing_starts(self, back: Bools, evidence: Callable[[int], str]) -> None:
+    def _flag_decreasing_start_offsets(self, back: Bools, evidence: Callable[[int], str]) -> None:
         ours = self._rows["ours"] != 0
         self._flag("K7", _C, back & ours, evidence)
         self._flag("K7", _W, back & ~ours, evidence)
 
-    def _check_runs(self) -> None:
+    def _check_update_runs(self) -> None:
         """Check the runs of updates that a reset ends for missing snapshots (K1b) and length (K9)."""
         before = self._before
         updates = self._run_updates[before]
@@ -255,9 +260,9 @@ class HistoryCheck:
         ends = self._reset & self._has_before & (updates > 0)
         never = ends & (self._reset_kind[before] == NONE)
         self._flag("K1b", _I, never, lambda row: f"{updates[row]} updates", *run)
-        self._flag_long_runs(ends & (updates > self._limits.updates_max + 1), updates, *run)
+        self._flag_long_update_runs(ends & (updates > self._limits.updates_max + 1), updates, *run)
 
-    def _flag_long_runs(self, wrong: Bools, updates: Ints, at: Ints, ms: Ints) -> None:
+    def _flag_long_update_runs(self, wrong: Bools, updates: Ints, at: Ints, ms: Ints) -> None:
         self._flag("K9", _W, wrong, lambda row: f"{updates[row]} updates without a snapshot", at, ms)
 
     def _check_snapshots(self) -> Ints:
@@ -281,8 +286,8 @@ class HistoryCheck:
         )
         goes_on = snapshot & (state_epoch <= state_epoch[base]) & (rows["is_bare"] == 0)
         start, complete, complete_before = rows["start"], rows["complete"], rows["complete"][before]
-        start_before = self._value_at("start", self._previous_row(self._sets_start))
-        self._flag_decreasing_starts(
+        start_before = self._column_at_rows("start", self._previous_row(self._sets_start))
+        self._flag_decreasing_start_offsets(
             goes_on & (start < start_before) & (state_epoch == state_epoch[base]),
             lambda row: f"start offset {start[row]} of a snapshot after {start_before[row]}",
         )
@@ -316,9 +321,9 @@ class HistoryCheck:
         evidence: dict[int, str] = {}
         for row, earlier, after, both, cold in zip(ends.tolist(), known, held, union, is_cold, strict=True):
             if both != after:
-                evidence[row] = f"{_first_missing_batch(both, after)} was known before it"
+                evidence[row] = f"{_format_first_missing_batch(both, after)} was known before it"
             elif cold and earlier != after:
-                missing = _first_missing_batch(after, earlier)
+                missing = _format_first_missing_batch(after, earlier)
                 evidence[row] = f"{missing} is in it, but it should only renew what was known"
         self._flag("K8", _C, np.array(list(evidence), np.int64), evidence.__getitem__)
 
@@ -332,15 +337,15 @@ class HistoryCheck:
         own = (deleted >= 0) & self._record[deleted]
         first = self._latest_row(~self._has_before)
         rows.numbers |= {
-            "start": self._value_at("start", self._latest_row(self._sets_start)),
-            "leader": self._value_at("leader", self._latest_row(self._sets_leader)),
+            "start": self._column_at_rows("start", self._latest_row(self._sets_start)),
+            "leader": self._column_at_rows("leader", self._latest_row(self._sets_leader)),
             "reset_kind": self._reset_kind,
             "run_updates": self._run_updates,
             "run_at": self._run_at,
             "run_ms": self._run_ms,
             "first_at": rows["first_at"][first],
             "first_ms": rows["first_ms"][first],
-            "deleted_at": np.where(own, self._offset[deleted], self._value_at("deleted_at", deleted)),
+            "deleted_at": np.where(own, self._offset[deleted], self._column_at_rows("deleted_at", deleted)),
         }
         # Fold each snapshot, tombstone or first row of a share-partition with the updates after it.
         begins = (rows["effect"] != CONTINUES) | ~self._has_before
@@ -352,7 +357,7 @@ class HistoryCheck:
         return folded
 
 
-def _first_missing_batch(run: bytes, other: bytes) -> str:
+def _format_first_missing_batch(run: bytes, other: bytes) -> str:
     """Format the first of the packed state batches in `run` that is not in `other`."""
     has = set(unpack(other))
     first, last, state, count = next(batch for batch in unpack(run) if batch not in has)

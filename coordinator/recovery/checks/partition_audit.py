@@ -14,7 +14,7 @@ from coordinator.recovery.checks.findings import (
     finding_from_row,
     findings_output,
     findings_row,
-    without_gaps_inside_damage,
+    remove_gaps_inside_damage,
 )
 from coordinator.recovery.checks.histories import HistoryCheck, make_empty_rows_to_check, rows_to_check
 from coordinator.recovery.checks.limits import Limits
@@ -80,7 +80,7 @@ class PartitionAudit:
         # timestamp of the finding that was added first.
         for finding in (*self._check_damage(partition), *check_delivery_complete_counts(states)):
             self._found.add(finding)
-        found = without_gaps_inside_damage(self._found)
+        found = remove_gaps_inside_damage(self._found)
         yield from findings_output(number, found)
         for task in (describe_damage, *self._settings.tasks):
             for output in task(partition):

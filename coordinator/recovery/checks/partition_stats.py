@@ -40,12 +40,12 @@ class PartitionStats(NamedTuple):
     pinned_since_ms: int
 
     @property
-    def prunable(self) -> int:
+    def prunable_offsets(self) -> int:
         """The number of log offsets that can be pruned."""
         return max(self.needed_from - self.start, 0)
 
     @property
-    def unprunable(self) -> int:
+    def unprunable_offsets(self) -> int:
         """The number of log offsets that cannot be pruned."""
         return max(self.end - self.needed_from, 0)
 
@@ -100,12 +100,17 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
     for each in facts:
         number = each.state_partition
-        if each.prunable > limits.prune_backlog_max:
-            evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
+        if each.prunable_offsets > limits.prune_backlog_max:
+            evidence = (
+                f"{each.prunable_offsets} log offsets could be pruned, "
+                f"from {each.start} to {each.needed_from}"
+            )
             add_finding("P1", _W, number, each.start, each.needed_from, evidence)
         age_ms = each.newest_ms - each.pinned_since_ms
-        if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
-            evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
+        if each.pinned_by and each.unprunable_offsets > limits.prune_backlog_max and age_ms > allowed_ms:
+            evidence = (
+                f"{each.pinned_by} holds back {each.unprunable_offsets} log offsets since {age_ms // 1000} s"
+            )
             add_finding("P1", _W, number, each.needed_from, each.end, evidence)
         if each.replay_s > limits.replay_s_max:
             evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"

@@ -59,7 +59,7 @@ class WriterSequence:
             at, ms = np.append(self._last[0], at), np.append(self._last[1], ms)
         self._last = (int(at[-1]), int(ms[-1]))
         for row in np.flatnonzero(np.diff(at) != 1).tolist():
-            self._add_gap(int(at[row]), int(at[row + 1]), int(ms[row + 1]))
+            self._report_offset_gap(int(at[row]), int(at[row + 1]), int(ms[row + 1]))
         for row in np.flatnonzero(ms[:-1] - ms[1:] > self._limits.clock_ms_max).tolist():
             place = (self._found.state_partition, None, int(at[row + 1]), int(at[row + 1]))
             evidence = f"{int(ms[row] - ms[row + 1])} ms before the record before it"
@@ -74,13 +74,13 @@ class WriterSequence:
     def finish(self) -> None:
         """Check the last writer, and report open transactions.
 
-        `complete_open_transaction` adds their age, because it depends on the newest record of the whole log.
+        `add_transaction_age` adds their age, because it depends on the newest record of the whole log.
         """
         self._process_span()
         for producer_id, since in self._open_since.items():
             self._add_finding("P6", _W, since, f"of producer {producer_id}")
 
-    def _add_gap(self, last_at: int, next_at: int, next_ms: int) -> None:
+    def _report_offset_gap(self, last_at: int, next_at: int, next_ms: int) -> None:
         """Report missing or repeated log offsets between two records (check P2)."""
         evidence = f"{next_at - last_at - 1} log offsets are missing after {last_at}"
         if next_at <= last_at:
@@ -129,7 +129,7 @@ class WriterSequence:
             self._producers = [*(other for other in known if other != producer), producer]
 
 
-def complete_open_transaction(finding: Finding, newest_ms: int, limits: Limits) -> Finding | None:
+def add_transaction_age(finding: Finding, newest_ms: int, limits: Limits) -> Finding | None:
     """Add its age to a finding about an open transaction; return None if the age is within the limit."""
     age_ms = newest_ms - finding.timestamp_ms
     if age_ms <= limits.transaction_ms_max:

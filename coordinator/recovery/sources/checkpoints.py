@@ -3,7 +3,7 @@
 A state checkpoint has two files in the archive:
 
 * `checkpoints/00000007-IDENTIFIER.parquet` has the states, and a row group for each state partition.
-* `checkpoints/00000007.json` is its summary, which is written last. Parquet files without summary are ignored.
+* `checkpoints/00000007.json` is its summary, which is written last. Without it, the Parquet file is ignored.
 
 A job loads the states of the latest checkpoint, and reads only the later records.
 """

@@ -150,7 +150,7 @@ class SegmentSource:
                     yield replace(records, unread_bytes=end - position)
                     return
                 why = found.found or f"its last batch is cut off at byte {position}"
-                position = _find_batch_in_file(number, file, position + 1, end)
+                position = _find_valid_batch_in_file(number, file, position + 1, end)
                 following = log_range.end
                 if position < end:
                     following = int.from_bytes(os.pread(file.fileno(), 8, position))
@@ -216,7 +216,7 @@ def _is_torn_write(state_partition: int, data: bytes) -> bool:
         return False
     if size_bytes and size_bytes <= len(data) and not _has_unwritten_part(data[:size_bytes]):
         return False
-    return _find_batch(state_partition, data) is None
+    return _find_valid_batch(state_partition, data) is None
 
 
 def _has_unwritten_part(batch: bytes) -> bool:
@@ -224,7 +224,7 @@ def _has_unwritten_part(batch: bytes) -> bool:
     return bytes(_SECTOR_BYTES) in batch or not any(batch[-_UNWRITTEN_END_BYTES:])
 
 
-def _find_batch(state_partition: int, data: bytes) -> int | None:
+def _find_valid_batch(state_partition: int, data: bytes) -> int | None:
     """Return the position of the first valid batch in the data; None if there is none."""
     at = data.find(MAGIC, _MAGIC_AT)
     while at >= 0:
@@ -239,12 +239,12 @@ def _find_batch(state_partition: int, data: bytes) -> int | None:
     return None
 
 
-def _find_batch_in_file(state_partition: int, file: BinaryIO, position: int, end: int) -> int:
+def _find_valid_batch_in_file(state_partition: int, file: BinaryIO, position: int, end: int) -> int:
     """Return a file's first position of a valid batch at or after `begin`; `end` if there is none."""
     for begin in range(position, end, _BATCH_BYTES_MAX):
         # Every batch that begins in the first half is read completely.
         data = os.pread(file.fileno(), min(2 * _BATCH_BYTES_MAX, end - begin), begin)
-        at = _find_batch(state_partition, data)
+        at = _find_valid_batch(state_partition, data)
         if at is not None:
             return begin + at
     return end

@@ -140,7 +140,7 @@ class FilterBounds:
         self.lowest[column] = max(low, self.lowest.get(column, -END))
         self.highest[column] = min(high, self.highest.get(column, END))
 
-    def _is_within(self, column: str, value: int) -> bool:
+    def _is_within_bounds(self, column: str, value: int) -> bool:
         return self.lowest.get(column, -END) <= value <= self.highest.get(column, END)
 
     def restrict_range(self, each: LogRange) -> LogRange | None:
@@ -148,7 +148,7 @@ class FilterBounds:
         if each.state_partition == ALL:
             return each
         known = self.state_partitions
-        if not self._is_within("state_partition", each.state_partition):
+        if not self._is_within_bounds("state_partition", each.state_partition):
             return None
         if known is not None and each.state_partition not in known:
             return None
@@ -158,7 +158,7 @@ class FilterBounds:
 
     def filter_records(self, records: Records) -> Records:
         """Return the records that pass the filters."""
-        if not self._is_within("state_partition", records.state_partition):
+        if not self._is_within_bounds("state_partition", records.state_partition):
             return records.select_offsets(0, 0)
         wanted = np.ones(len(records), np.bool_)
         for name in ("log_offset", "timestamp_ms"):
