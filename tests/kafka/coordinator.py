@@ -28,8 +28,8 @@ class CoordinatorProcess(ServedProcess):
     ) -> None:
         """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`, without starting it.
 
-        The ports are free ones by default. The coordinator advertises `advertised_port` to brokers, by
-        default `port`. The directory is created if it is missing.
+        By default, free ports are chosen. The coordinator advertises `advertised_port` to brokers, by default
+        `port`. The directory is created if it is missing.
         """
         port, http_port = port or free_ports(1)[0], http_port or free_ports(1)[0]
         directory.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Fetch Kafka's jars with Maven, once per release, into a cache directory of this repository.
 
-One process at a time fills a release directory. The directory gets its final name when it is complete, so an
-existing directory is always usable.
+Only one process at a time fills the directory of a release. The directory gets its final name when it is
+complete, so an existing directory is always complete.
 """
 
 import fcntl
@@ -24,9 +24,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _JAVA_SOURCES = Path(__file__).with_name("java")
 _CLASSES, _ARCHIVE = "driver.jar", "kafka.jsa"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# Maven Central has no command-line tools of 4.4.0; those of 4.3.1 work with it.
+# Maven Central has no command-line tools of 4.4.0; the tools of 4.3.1 work with 4.4.0 brokers.
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
-# Dependencies of the tools for Kafka Connect. No test needs them, and they are half of the download.
+# Dependencies of the tools for Kafka Connect. No test needs these dependencies, and they are half of the
+# download.
 _UNUSED = tuple(f"org.apache.kafka:connect-{name}" for name in ("runtime", "json", "api", "transforms"))
 
 
@@ -38,7 +39,7 @@ class Jvm(NamedTuple):
     archived_classes: bool = False
 
 
-# Short-lived processes on few cores: the C1 compiler and the serial garbage collector start fastest.
+# For short-lived processes on few cores, the C1 compiler and the serial garbage collector start fastest.
 _QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 QUICK_JVM = Jvm(256, _QUICK, archived_classes=True)
 QUICK_BROKER_JVM = Jvm(512, _QUICK, archived_classes=True)
@@ -54,7 +55,8 @@ _AS_SHIPPED = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-# Write warnings of the JVM to standard error. By default, the JVM mixes them with the program's output.
+# Write warnings of the JVM to standard error. By default, the JVM writes its warnings to the program's
+# standard output.
 _WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
@@ -96,7 +98,7 @@ class KafkaJars:
         )
 
     def _class_path(self) -> str:
-        # Sorted, because an archive of classes is valid for one class-path order only.
+        # Sort the class path, because a class data sharing archive is valid for one order only.
         return os.pathsep.join(map(str, [self._build_test_jar(), *sorted(self.directory.glob("*.jar"))]))
 
     def _build_test_jar(self) -> Path:
@@ -170,7 +172,7 @@ def fetch_jars(release: str) -> KafkaJars:
 
 
 class Artifact(NamedTuple):
-    """A Maven artifact; `without` are dependencies of it that are left out, as `group:artifact`."""
+    """A Maven artifact; `without` lists dependencies (`group:artifact`) that are not fetched."""
 
     group: str
     name: str
@@ -178,7 +180,7 @@ class Artifact(NamedTuple):
     without: tuple[str, ...] = ()
 
     def dependency_xml(self) -> str:
-        """Return the dependency of a project on the artifact."""
+        """Return the XML element of a Maven project that depends on the artifact."""
         exclusions = "".join(
             "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(*each.split(":"))
             for each in self.without

@@ -27,14 +27,15 @@ def permit_stale_reads(history: History, age_s: float) -> None:
     """Permit reads to return a state that was current up to `age_s` seconds before the request.
 
     The function moves the start times of reads and refused operations in the history back by `age_s`, so that
-    all checkers accept such responses.
+    all checkers accept responses with older state.
     """
     if not age_s:
         return
     for op in history.ops:
         if op.kind in (READ, SUMMARY) or (op.known and not op.accepted):
             op.invoked = (op.invoked[0] - age_s, op.invoked[1])
-            # Operations with the same client name take effect in order, so the read gets another name.
+            # Operations with the same client name take effect in order, so the moved read gets another client
+            # name.
             op.client = f"{op.client}, {op.number}"
 
 
@@ -56,9 +57,9 @@ def _is_at_or_after(batch: StateBatch, start_offset: int) -> bool:
 
 
 def check_acknowledged_writes_are_durable(history: History) -> None:
-    """Check that a read that begins after the acknowledgement of a write shows at least that write.
+    """Check that a read that begins after a write was acknowledged returns at least the written state.
 
-    A write and a read are not compared if an initialize or delete may have reset the state in between.
+    A write is not compared with a read if an initialize or delete may have reset the state in between.
     """
     for key, ops in history.operations_by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_take_effect(op)]
@@ -132,7 +133,7 @@ def check_refused_writes_are_invisible(history: History, start_state: StartState
 
 
 def check_epochs_never_decrease(history: History) -> None:
-    """Check that no lower epoch is accepted or returned after a higher epoch, except after a deletion."""
+    """Check that no lower state or leader epoch is accepted or returned, except after a deletion."""
     for key, ops in history.operations_by_key():
         deletions = [op for op in ops if op.kind == DELETE and _may_take_effect(op)]
         for name, read_epochs in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
@@ -164,7 +165,7 @@ def _state_epochs(op: Operation) -> tuple[int, int] | None:
 
 
 def _leader_epochs(op: Operation) -> tuple[int, int] | None:
-    """Return the minimum leader epoch after an operation, and the maximum one at its acceptance."""
+    """Return the minimum leader epoch after an operation, and the maximum leader epoch at its acceptance."""
     if op.kind == READ:
         epochs = [part.leader_epoch for part in op.parts]
         return max(epochs), min(epochs)

@@ -1,19 +1,18 @@
 """Search for an order of operations of one share-partition that explains all responses.
 
 The search follows all orders at once. A *configuration* is a possible current state. To *place* an operation
-means to let it take effect at this point of the order. An answered operation is placed at the latest when its
-response arrives. These rules limit the number of configurations:
+means that the operation takes effect at this point of the order. An operation with a response (*answered*) is
+placed at the latest when the response arrives. These rules limit the number of configurations:
 
 * Operations of one connection take effect in the order in which they were sent (if at all). An operation
-  whose response is NOT_COORDINATOR may take effect later: its append may be in the log.
-* An answered operation without an effect (a refusal, most summaries) is placed when the state first explains
-  its response.
-* Of equal unanswered operations, the one with the nearest deadline is placed first.
-* Of two otherwise equal configurations, the configuration with fewer unanswered operations left is dropped.
-* A write takes the maximum for each offset, so writes commute and may be repeated.  A write is placed only
-  when a response shows it, or when its own response arrives. A pending write
-  counts as executed before a read if its value is at most the value that was read, because values only
-  grow. Therefore, a write that takes effect twice, with a reset in between, is not always detected.
+whose response is NOT_COORDINATOR may take effect later, because its append may be in the log. * An answered
+operation without an effect (a refusal, most summaries) is placed when the state first explains its response.
+* Of equal unanswered operations, the one with the nearest deadline is placed first. * If two configurations
+differ only in the remaining unanswered operations, the one with fewer is dropped. * A write takes the maximum
+for each offset, so writes commute and may be repeated. A write is placed only when a response shows it, or
+when its own response arrives. A pending write counts as executed before a read if its value is at most the
+value that was read, because values only grow. Therefore, a write that takes effect twice, with a reset in
+between, is not always detected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,15 +35,15 @@ CONFIGURATIONS_MAX = 1_000
 
 
 class SearchLimitExceeded(Exception):
-    """More than CONFIGURATIONS_MAX configurations are possible."""
+    """Raised if more than CONFIGURATIONS_MAX configurations are possible."""
 
 
 class Configuration(NamedTuple):
     """A possible current state.
 
-    `placed` has the numbers of the pending operations that have taken effect; unanswered writes are never
-    placed. `pool` has the pending writes that would be fenced now, but may have taken effect before. `wiped`
-    has the pending writes that may have taken effect before a reset of the state.
+    The sets have numbers of pending operations. `placed` are operations that have taken effect; it never has
+    unanswered writes. `pool` are writes that would be fenced now, but may have taken effect before. `wiped`
+    are writes that may have taken effect before a reset of the state.
     """
 
     state: State | None
@@ -66,8 +65,8 @@ class LinearizationSearch:
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
         self.configurations: set[Configuration] = {Configuration(state)}
         self._topic_known = topic_known
-        # Pending operations by number, in the order of sending. `_writes` has accepted writes, which must
-        # take effect, and unanswered writes, which may take effect.
+        # Pending operations that have a response, by number, in the order of sending. `_writes` has accepted
+        # writes, which must take effect, and unanswered writes, which may take effect.
         self._answered: dict[int, Operation] = {}
         self._unanswered: dict[int, Operation] = {}
         self._writes: dict[int, Operation] = {}
@@ -103,7 +102,7 @@ class LinearizationSearch:
         return bool(remaining)
 
     def _iterate_configurations(self, target: Operation) -> Iterator[Configuration]:
-        """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
+        """Yield the possible configurations up to the placement of an operation."""
         waiting = [self._place_operations_without_effect(current) for current in self.configurations]
         seen = set(waiting)
         while waiting:
@@ -164,9 +163,10 @@ class LinearizationSearch:
             yield done
 
     def _add_to_placed(self, op: Operation, current: Configuration) -> frozenset[int]:
-        """Return the placed operations with `op`, and with earlier unanswered operations of its client.
+        """Return `placed` with the operation, and with earlier unanswered operations of the same client.
 
-        Operations of one connection take effect in order, so the earlier ones cannot take effect any more.
+        Operations of one connection take effect in order, so the earlier operations cannot take effect any
+        more.
         """
         dropped = (
             number
@@ -224,8 +224,8 @@ class LinearizationSearch:
         """Yield the possible effects of an operation, and whether it resets the state.
 
         An Initialize resets the state if there was a write since the last Initialize; otherwise it is a
-        repetition without an effect. Pending writes may count as such a write. A write before the reset is
-        lost, even if the state is the same without the write.
+        repetition without an effect. A pending write may be that write. A write before the reset is lost,
+        even if the state is the same without the write.
         """
         after, expected = apply_operation(current.state, op.kind, op.parts, self._topic_known)
         yield after, expected, after != current.state and op.kind != READ
@@ -263,7 +263,7 @@ class LinearizationSearch:
     def _place_visible_writes(self, current: Configuration, expected: AnswerFields) -> Configuration:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
-        Other answered writes may take effect before or after the read, so they are added to `pool`.
+        The remaining answered writes may take effect before or after the read, so they are added to `pool`.
         """
         state = current.state
         if state is None or not self._writes:
@@ -285,7 +285,8 @@ class LinearizationSearch:
             if shows:
                 state = after
         if not count_known:
-            # A read does not return the complete count, so the count is unknown after such writes.
+            # A read does not return the complete count, so the count is unknown after writes that only a read
+            # shows.
             state = state._replace(complete_count=None)
         return current._replace(state=state, placed=current.placed.union(done), pool=frozenset(pool))
 
@@ -294,8 +295,9 @@ class LinearizationSearch:
     ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
-        One write suffices: the one that set the start offset and the complete count. Others may take effect
-        later. An answered write is applied again when its response arrives, which has no effect.
+        One write suffices: the write that set the start offset and the complete count. Other pending writes
+        may take effect later. An answered write is applied again when its response arrives, which has no
+        effect.
         """
         states = [current.state]
         if current.state is not None:

@@ -40,7 +40,7 @@ ANSWERS_MIN = 3
 
 @dataclass
 class SimulationOutcome:
-    """The counts of a simulation, and the violation that ended it, if any."""
+    """The result of a simulation: counts, and the violation that ended it, if any."""
 
     plan: Any
     violation: BaseException | None = None
@@ -51,7 +51,7 @@ class SimulationOutcome:
     damage_count: int = 0
     pauses: int = 0
     virtual_s: float = 0.0
-    # The number of share-partitions, and of those on which the linearizability checker gave up.
+    # The number of share-partitions; the number on which the linearizability checker gave up.
     given_up: int = 0
     keys: int = 0
     trace: str = ""
@@ -189,8 +189,9 @@ class Simulation:
     async def _set_deadlines_of_old_operations(self) -> None:
         """Once per second, set the deadline of old operations with an unknown outcome.
 
-        The coordinators must not start such operations any more. While a log accepts no writes, an append of
-        unknown outcome may still become visible, so the deadline is set when the log accepts writes again.
+        The coordinators must not start these old operations any more. While a log accepts no writes, an
+        append of unknown outcome may still become visible, so the deadline is set when the log accepts writes
+        again.
         """
         while True:
             await asyncio.sleep(1.0)
@@ -205,7 +206,7 @@ class Simulation:
         await self._wait_for_calls()
         await wait_until(lambda: None not in world.processes, lambda: "a coordinator does not run")
         await wait_until(self._is_complete, world.health, world.ready_by_s)
-        # Requests of clients that closed their connections may still be in progress.
+        # Wait, because requests of clients that closed their connections may still be in progress.
         await asyncio.sleep(self.plan.latest_effect_of_request_without_faults_s)
 
     def _is_complete(self) -> bool:
@@ -297,7 +298,8 @@ class Simulation:
                 )
             await asyncio.sleep(0.5)
             self._raise_if_violated()
-        # With a smaller limit, an operation may be refused because the queue of its shard is full.
+        # If the limit of the queue is small, an operation may be refused because the queue of its shard is
+        # full.
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
                 if op.invoked > faults_ended and op.error_code in DEFERRED and not self._may_be_deferred(op):

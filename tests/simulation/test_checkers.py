@@ -1,4 +1,4 @@
-"""Test that each checker refuses a history that violates its guarantee, and accepts a similar one."""
+"""Test that each checker refuses a history that violates its guarantee, and accepts a valid one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
 class ScriptedHistory:
     """A history of one share-partition that a test builds operation by operation.
 
-    Only the operations of `begin` and `begin_write` overlap with later ones.
+    Only operations that begin with `begin` or `begin_write` overlap with later operations.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,8 @@ class ScriptedHistory:
 
     def begin(self, kind: str, *parts: Any) -> Operation:
         self._now_s += 1.0
-        # Operations of one connection would have to take effect in order.
+        # Each operation has its own connection, because operations of one connection must take effect in
+        # order.
         self._connections += 1
         return self.history.record_request(self._now_s, f"connection {self._connections}", kind, KEY, parts)
 
@@ -272,7 +273,7 @@ def test_read_of_older_state_during_a_write_is_refused() -> None:
 def test_write_of_old_leader_is_visible_only_if_it_preceded_the_fencing() -> None:
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
-    # The unanswered read of a newer leader fences later writes, but the write may precede it.
+    # The unanswered read of a newer leader fences later writes, but the write may precede the read.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
     assert_accepted(check_linearizable, script)

@@ -1,7 +1,7 @@
 """Change random plans so that simulations reach situations that are rare with random faults.
 
-Half of the seeds keep their random plan. For the others, a scenario sets a few parameters, so that one
-situation occurs repeatedly. It disables most other faults; the remaining parameters stay random.
+Half of the seeds keep their random plan. For the other seeds, a scenario sets a few parameters, so that one
+situation occurs repeatedly. A scenario disables most other faults; the remaining parameters stay random.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,10 @@ _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
 def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a plan. `minutes` is the length of the phase with faults, or None for the default."""
+    """Draw a plan.
+
+    `minutes` is the length of the phase with faults in virtual time, or None for the default.
+    """
     plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
         change_plan = rng.choice(SCENARIOS)
@@ -118,15 +121,16 @@ def _set_session_timeout(plan: KafkaPlan, session_s: float) -> KafkaPlan:
 
 
 def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
-    """Return the interval for 30% of the seeds, and None for the others."""
+    """Return the fault interval `every_s` with a probability of 30 %, else None (no such faults)."""
     return every_s if rng.random() < 0.3 else None
 
 
 def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Delay appends of an owner, so that they arrive after the appends of the next owner.
 
-    Usually the owners have no transactional id, so the broker does not fence these appends by producer epoch.
-    Most of them are snapshots, which would replace the state that the next owner has written.
+    In most cases, the owners have no transactional id, so the broker does not fence the delayed appends by
+    producer epoch. Most delayed appends are snapshots, which would replace the state that the next owner has
+    written.
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
@@ -230,7 +234,7 @@ def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
 
 
 def _serve_stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Disconnect a broker from the controller, but not from the coordinators, until the end.
+    """Until the end, disconnect a broker from the controller, but not from the coordinators.
 
     The disconnected broker reports old leaders. The other brokers report new leaders with a delay.
     """
