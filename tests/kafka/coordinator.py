@@ -11,9 +11,7 @@ from tests.kafka.served_process import INSTALLED, ProgramBuild, ServedProcess
 
 
 class CoordinatorProcess(ServedProcess):
-    """A `share-coordinator serve` process. The process keeps its ports and data when it is killed or
-    restarted.
-    """
+    """A `share-coordinator serve` process. It keeps its ports and data when it is killed or restarted."""
 
     def __init__(
         self,

@@ -65,9 +65,7 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def standalone(rig: BuiltInRig) -> StandaloneRig:
-    """The rig for tests marked `only_ours`. These tests kill this coordinator, so they do not run with
-    Kafka's own coordinator.
-    """
+    """The rig for tests marked `only_ours`. They kill the coordinator, so they do not run with Kafka's."""
     assert isinstance(rig, StandaloneRig)
     return rig
 

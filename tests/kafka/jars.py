@@ -227,7 +227,7 @@ def _fill_directory_once(directory: Path) -> Iterator[Path | None]:
     """Yield a directory to fill, which is renamed to `directory` at the end; or None if `directory`
     exists.
 
-    Holds a lock against other processes that fill the same directory.
+    A lock prevents other processes from filling the same directory.
     """
     with directory.with_name(directory.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Connect processes of a test through proxies, one for each direction of each pair, and shift their clocks.
+"""Connect each pair of a test's processes through a proxy for each direction, and shift their clocks.
 
 A preloaded library (`interposed.c`) redirects the connections of each process, so brokers and coordinators
 advertise their own ports, and no process knows of the proxies.

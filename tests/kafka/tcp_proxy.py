@@ -18,7 +18,7 @@ class Direction(Flag):
 
 
 class _ProxyDirection:
-    """One direction: data passes while `open` is set, each portion `delay_s` after its arrival."""
+    """One direction of a proxy; while `open` is set, data is forwarded `delay_s` after arrival."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

@@ -1,7 +1,7 @@
 """Record the blocks that each test executes, and run the tests of mutants, in forked processes.
 
-pytest imports and collects the tests once. Then each test file is recorded in a forked process, and each
-mutant is tested in another one.
+pytest imports and collects the tests once. Then a forked process runs each test file and records the executed
+blocks, and another forked process tests each mutant.
 """
 
 import gc
@@ -31,7 +31,8 @@ OPTIONS = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "-p", "tests.mut
 OPTIONS += ("--timeout", "60", "--hypothesis-profile", PROFILE)
 # Hypothesis is already imported.
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-# Limits of the tests of a mutant, in numbers and CPU seconds, so that survivors do not take most of the time.
+# The maximum number of tests of a mutant, and their CPU seconds, so that surviving mutants do not take most
+# of the time.
 _TESTS_MAX = 300
 _TESTS_S_MAX = 20.0
 _RECORDING_S_MAX = 400
@@ -55,7 +56,8 @@ class MutationSession:
         # The failed test, if any, and the CPU time of the test that runs in this process.
         self._failed = ""
         self._duration_s = 0.0
-        # The results of the recording. `_imported` has the blocks that the import of the tests executes.
+        # The results of the recording. `_imported` has the blocks that are executed when the tests are
+        # imported.
         self._items: dict[str, pytest.Item] = {}
         self._imported: set[int] = set()
         self._durations_s: dict[str, float] = {}
@@ -76,7 +78,7 @@ class MutationSession:
         for (package, mutant), status, output in run_children(
             self._start_mutants(functions), self._workers, BUILD
         ):
-            # 5 means that pytest found no test.
+            # Exit status 5 means that pytest found no test.
             outcome = "survived" if status in (0, 5) else "timeout" if status < 0 else "killed"
             self._add_result(Result(package, mutant, outcome, _failed_test(output)))
         return True
@@ -87,7 +89,7 @@ class MutationSession:
             self._failed = report.nodeid
 
     def _record_test_files(self) -> None:
-        """Record all test files whose recording is not stored."""
+        """Run and record all test files for which no recording is stored."""
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in self._items.values():
             files[item.path].append(item)
@@ -131,7 +133,7 @@ class MutationSession:
         return 0
 
     def _run_test(self, item: pytest.Item, following: pytest.Item | None) -> None:
-        # CPU time hardly depends on other processes.
+        # Measure CPU time, because it hardly depends on other processes.
         began_s = time.process_time()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         self._duration_s = time.process_time() - began_s
@@ -158,8 +160,8 @@ class MutationSession:
     def _find_tests(self, mutant: Mutant, block: int | None) -> list[str]:
         """Return the tests that execute a block: first those of its package, the fastest first.
 
-        Without a block, an import executes the statement. It may affect all tests of its file and package,
-        and the properties.
+        If the statement is in no block, it is executed during the import, and may affect all tests of its
+        file and package, and the property tests.
         """
         folders = {f"/{name}/" for name in Path(mutant.path).parts[:-1]} | {"/property/"}
         if block is not None:
@@ -169,7 +171,8 @@ class MutationSession:
             tests = {test for each in blocks for test in self._tests[each]}
             tests |= {test for test in self._durations_s if any(folder in test for folder in folders)}
         order = sorted(tests, key=lambda test: (self._durations_s[test], test))
-        # First one set of parameters of each function, because its other sets often detect the same mutants.
+        # Run one parameter set of each test function first, because the other sets often detect the same
+        # mutants.
         variants: dict[str, int] = defaultdict(int)
         variant_numbers = {}
         for test in order:
@@ -214,7 +217,7 @@ class MutationSession:
 
 
 def _run_imported(mutant: Mutant, tests: list[str]) -> int:
-    """Run the tests in a new process, which imports the mutant."""
+    """Run the tests in a new Python process, which imports the mutant."""
     file = BUILD / f"tests-{os.getpid()}.txt"
     file.write_text("\n".join(tests))
     os.environ[ENV] = f"{mutant.path}:{mutant.number}"
