@@ -47,7 +47,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
 def measure_other_requests(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
 ) -> list[LoadFigures]:
-    """Measure requests in slices of 2 s, while `thread` runs, or for some seconds without a thread."""
+    """Measure requests in slices of 2 s, while the thread `running` runs, or for some seconds."""
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:

@@ -80,7 +80,7 @@ class SystemUnderTest:
         return self.name.startswith("Kafka")
 
     def drive(self, workload: Workload, seconds: float, *, answers_max: int = 0) -> LoadFigures:
-        """Drive the system with a workload for some seconds, or for `requests` requests if it is not 0."""
+        """Drive the system with a workload for some seconds, or up to `answers_max` responses if not 0."""
         return measure_workload(
             self.host, self.port, self.topic_ids, workload, seconds, answers_max=answers_max, pid=self.pid
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
     from coordinator.recovery.tasks import NamedOutput
 
-# Short-lived on few cores: the C1 compiler and the serial garbage collector start fastest.
+# For a short-lived JVM on few cores, the C1 compiler and the serial garbage collector start fastest.
 SPARK_OPTIONS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -38,7 +38,7 @@ def spark_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkEng
 
 @pytest.fixture
 def fetched_outputs(spark_engine: "SparkEngine", monkeypatch: pytest.MonkeyPatch) -> "list[NamedOutput]":
-    """The outputs that reach the driver of Spark."""
+    """The task outputs that Spark's executors return to the driver."""
     fetched: list[NamedOutput] = []
     inner = type(spark_engine).run
 
@@ -53,7 +53,7 @@ def fetched_outputs(spark_engine: "SparkEngine", monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """The command line, called in this process."""
+    """A function that runs the `share-coordinator` command in this process."""
     return CommandLine(monkeypatch, capsys)
 
 

@@ -1,4 +1,4 @@
-"""Audits of logs with and without faults: each check detects its fault, and a clean log has no findings."""
+"""Test audits of logs: each check detects its injected fault, and a clean log has no findings."""
 
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.recovery.share_groups import Log, SimulatedShareGroups, WrittenRecord
 from tests.recovery.test_engines import OverstatedSegments
 from tests.recovery.test_external_checks import FOUND_HERE
 
-# The checks that need information from outside the log.
+# The checks that need other data than the log.
 OUTSIDE = FOUND_HERE
 
 
@@ -114,7 +114,7 @@ def test_engine_has_same_results_as_one_process(
         engine.close()
 
 
-# The findings of deliberate probes that were sent to Kafka; the rest of its logs is clean.
+# The findings that deliberate requests to Kafka caused; the rest of the recorded logs is clean.
 PROBES = {
     "4.1.1": {("R4", "max"), ("K5", "vec"), ("R7", "vec")},
     "4.3.1": {

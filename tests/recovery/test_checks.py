@@ -36,7 +36,7 @@ SETTINGS = AuditSettings(LIMITS, state_partitions=4, starts={STATE_PARTITION: 0}
 
 
 def find_in_chunks(chunks: Iterable[list[bytes]], waiting_max: int = 200_000) -> list[dict[str, Any]]:
-    """Audit a log in chunks; check the histories when more than `waiting_max` records wait."""
+    """Audit a log in chunks; histories are checked when more than `waiting_max` records are collected."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "_WAITING_MAX", waiting_max)
         outputs = list(scan_range(partial(PartitionAudit, SETTINGS), map(parse_batches, chunks)))

@@ -1,4 +1,4 @@
-"""The commands of `share-coordinator recovery`."""
+"""Test the commands of `share-coordinator recovery`."""
 
 import json
 from pathlib import Path

@@ -49,7 +49,7 @@ def test_failed_run_does_not_end_the_repetition(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
     assert [type(found) for found in reported] == [list, LogUnavailable, ZeroDivisionError, list]
     assert 'share_coordinator_archive_runs_total{result="failed"} 2.0' in served[-1].splitlines()
-    # The port is free again.
+    # The port of the metrics server is free again.
     with pytest.raises(OSError, match="refused"):
         read_metrics(listen)
 

@@ -53,7 +53,7 @@ GOOD = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
 }
-# The checks whose faults are in this file; test_audit.py has the faults of all other checks.
+# The checks for which this file has faults; test_audit.py has faults for all other checks.
 FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5"}
 
 
@@ -260,7 +260,7 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
     assert found.summary_line == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
-    # If the user requested the check, the audit reports it as not checked.
+    # If the user requested the check, the audit is not clean.
     requested = UnreachableCheck(("X1",), is_requested=True)
     found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=[requested]))
     assert (found.summary_line, found.exit_code) == ("clean; not checked: X1", 1)

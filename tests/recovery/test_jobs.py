@@ -187,7 +187,7 @@ def test_source_that_is_written_meanwhile_is_refused(source: SegmentSource, tmp_
     assert rewrite_journal(source, first, 5).is_good
 
     class WrittenJournal(JournalSource):
-        """A journal that has one more record at each plan after the first."""
+        """A journal to which a record is appended before each plan after the first plan."""
 
         plans = 0
 

@@ -47,7 +47,7 @@ Answers = Callable[[], Mapping[SharePartitionKey, LiveState]]
 
 @pytest.fixture
 def set_live_responses(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
-    """Return the function that sets the responses of the live coordinator, which are made when it is read."""
+    """Return a function that sets how the live coordinator's responses are made when it is read."""
 
     def replace_read_states(make_answers: Answers) -> None:
         async def read_states(live: str, leader_epochs: object) -> Mapping[SharePartitionKey, LiveState]:
@@ -64,7 +64,7 @@ def state_rows(run: AuditResult) -> list[dict[str, Any]]:
 
 
 def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
-    """Return the answer of a coordinator with this state, except for the changed fields."""
+    """Return the responses of a coordinator that has this state, except for the changed fields."""
     held = row_to_comparable_state(row)._asdict() | changed
     summary = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
     read = ("state_epoch", "start_offset", "batches")

@@ -34,7 +34,7 @@ def audit_result(log_folder: Path) -> AuditResult:
 
 @pytest.fixture(scope="module")
 def hostile_audit(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
-    """An audit that has findings only of the group with the hostile name."""
+    """An audit that has findings only about the group with the hostile name."""
     log = SimulatedShareGroups(3, names=(HOSTILE,)).run_steps(600).log
     FAULTS["K1"](log)
     return audit_segments(write_log(tmp_path_factory.mktemp("log"), log), AuditOptions(limits=CLEAN_LIMITS))
@@ -175,5 +175,5 @@ def test_audit_that_cannot_run_has_exit_code_three(
     result = share_coordinator("recovery", "audit", *arguments)
     assert (result.exit_code, result.out) == (3, "")
     assert message in result.err
-    # Typer prints its usage before its own errors.
+    # For an invalid option, Typer prints the usage before the error.
     assert result.err.count("\n") == 1 or result.err.startswith("Usage:")

@@ -1,4 +1,4 @@
-"""Test damaged logs: intact parts are used, and share-partitions that may lack updates are reported."""
+"""Test damaged logs: intact parts are read, and share-partitions that may lack updates are reported."""
 
 from pathlib import Path
 from random import Random
@@ -31,8 +31,9 @@ KEYS = [SharePartitionKey(f"group-{n % 5}", bytes([n + 1]) * 16, n) for n in ran
 
 
 def make_records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, bytes | None]]:
-    """Return a snapshot of each share-partition, then rounds of updates; in the last round, half are
-    snapshots.
+    """Return `rounds` records of each share-partition: a snapshot, then updates.
+
+    The last record is a snapshot for half of the share-partitions.
     """
     found = []
     for number in range(rounds):

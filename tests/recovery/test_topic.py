@@ -1,4 +1,4 @@
-"""Test live topics of a real broker as sources: of this project's coordinators and of Kafka's coordinator."""
+"""Test live state topics of a real broker as sources, written by this project's or by Kafka's coordinator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -172,10 +172,10 @@ def test_records_have_producers_and_epochs(source: TopicSource) -> None:
 
 
 class PrunedTopic(TopicSource):
-    """A topic that is written and pruned between planning and reading."""
+    """A source whose topic is written and pruned between planning and reading."""
 
     def read(self, log_range: LogRange) -> Iterator[Any]:
-        """Write and prune once, before the first fetch."""
+        """Before the first fetch, write to the topic and prune it once."""
         if not self._pruned:
             self._pruned.append(True)
             asyncio.run(write_without_epoch(self, 0, 300, RECORDS_EACH))
@@ -186,7 +186,7 @@ class PrunedTopic(TopicSource):
 
 
 async def write_without_epoch(source: TopicSource, partition: int, begin: int, end: int) -> None:
-    """Write like Kafka's own coordinator, without owner epochs."""
+    """Write records without owner epochs, as Kafka's own coordinator does."""
     brokers = Brokers(source.bootstrap_servers, source.topic)
     await brokers.connect()
     for at in range(begin, end, 20):

@@ -207,7 +207,7 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
 
     def restart_and_audit(number: int) -> Any:
-        # Each run simulates a newly started process.
+        # Each audit simulates a newly started process.
         baseline = next_baseline(kept, source.text)
         options = AuditOptions(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
         found = audit(LocalEngine(1), source, options)
@@ -225,5 +225,5 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         found = restart_and_audit(number)
         assert "X3" in found.manifest["checks"]
         assert found.manifest["baseline"] == first.manifest["run_id"]
-    # The baseline and the two newest other runs remain.
+    # The results of the baseline and of the two newest other audits remain.
     assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5"}
