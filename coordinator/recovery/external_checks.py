@@ -17,7 +17,7 @@ from coordinator.recovery.checks.cluster import (
     TopicPartition,
     check_configs,
     check_groups,
-    check_start_offsets_in_topic,
+    check_offsets_in_user_topics,
     report_missing_states,
 )
 from coordinator.recovery.checks.findings import Finding, findings_output
@@ -233,7 +233,7 @@ def compare_with_cluster(
     for chunk in partition.chunks():
         found = [
             *check_groups(chunk, groups, names),
-            *check_start_offsets_in_topic(chunk, starts, ends, limits),
+            *check_offsets_in_user_topics(chunk, starts, ends, limits),
         ]
         yield from findings_output(number, found)
 

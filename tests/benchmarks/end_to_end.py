@@ -114,7 +114,7 @@ class BrokerWithCoordinator(NamedTuple):
         printed = self._run_tool(
             _CONSUMER, *options, "--num-records", str(mode.records), "--timeout", "20000"
         )
-        return performance_rate(printed)
+        return parse_performance_rate(printed)
 
     def _run_consumers(self, mode: ConsumeMode, group: str) -> float:
         arguments = consumer_arguments(
@@ -136,7 +136,7 @@ class BrokerWithCoordinator(NamedTuple):
         return done.stdout
 
 
-def performance_rate(printed: str) -> float:
+def parse_performance_rate(printed: str) -> float:
     """Return the value nMsg.sec from the output of ShareConsumerPerformance, which has a header line."""
     lines = [line.split(", ") for line in printed.splitlines() if line.count(", ") >= 5]
     names, figures = lines[-2], lines[-1]
@@ -151,24 +151,28 @@ def start_brokers(folder: Path) -> Iterator[list[BrokerWithCoordinator]]:
         started = [
             BrokerWithCoordinator(
                 KAFKA,
-                stack.enter_context(built_in_rig(jars, _new_folder(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)),
+                stack.enter_context(
+                    built_in_rig(jars, _create_folder(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)
+                ),
             )
         ]
         for asks, sync in product((True, False), ("os", "always")):
             name = f"ours, sync={sync}" + ("" if asks else NO_LOOKUPS)
             settings = {"journal.sync": sync}
-            led = standalone_rig(jars, _new_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings)
+            led = standalone_rig(
+                jars, _create_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings
+            )
             rig = stack.enter_context(led)
             if not asks:
                 # If Kafka's own topic exists, brokers send requests to its leaders without FindCoordinator.
                 rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
             started.append(BrokerWithCoordinator(name, rig))
-        bound = built_in_rig(jars, _new_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
+        bound = built_in_rig(jars, _create_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
         started.append(BrokerWithCoordinator(BOUND, stack.enter_context(bound)))
         yield started
 
 
-def _new_folder(folder: Path, name: str) -> Path:
+def _create_folder(folder: Path, name: str) -> Path:
     """Create a directory for a broker and its coordinator; a broker accepts no comma in its path."""
     own = folder / "".join(filter(str.isalnum, name))
     own.mkdir()

@@ -34,7 +34,7 @@ _OTHERS = WriteLoad(8, 1, 4)
 _ADDED = WriteLoad(1, GROUP_PARTITIONS, BATCHES)
 
 
-def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
+def make_frames_that_add_states(share_partitions: int, prefix: str) -> list[Frame]:
     """Return frames that initialize share-partitions and write three state batches to each."""
     frames = []
     for number in range(share_partitions // GROUP_PARTITIONS):
@@ -81,7 +81,7 @@ def run_measurements(folder: Path, share_partitions: int, added: int, sync: str)
         figures["resident_mb"] = resident_bytes(pid) / 1e6
         figures["at_rest"] = summarize_latencies(measure_other_requests(process, None, 6.0))
         adding: list[LoadFigures] = []
-        frames = added_frames(added, "added")
+        frames = make_frames_that_add_states(added, "added")
 
         def add_states() -> None:
             answers = len(frames)

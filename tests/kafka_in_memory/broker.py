@@ -132,7 +132,7 @@ class Broker:
             respond(encode_response(request, self._find_coordinators(request.message)))
         elif request.api_key not in self._apis:
             assert self._share_groups is not None
-            result = self._share_groups.serve(request.api_key, request.message, self._coordinates)
+            result = self._share_groups.serve(request.api_key, request.message, self._is_coordinator_of)
             _respond_when_done(result, lambda done: respond(_encode_group_response(request, done)))
         else:
             fields = self._apis[request.api_key](sender, request.message)
@@ -167,13 +167,13 @@ class Broker:
     def _produce(self, sender: RequestSender, request: produce.ProduceRequest) -> tuple[bytes, Any]:
         (topic,) = request.topic_data
         batches = [(each.index, each.records or b"") for each in topic.partition_data]
-        if not self._is_known(topic.topic_id):
+        if not self._is_known_topic(topic.topic_id):
             unknown = ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1)
             return topic.topic_id, dict.fromkeys((number for number, _ in batches), unknown)
         timeout_s = request.timeout_ms / 1_000
         return topic.topic_id, self._cluster.produce(sender, self._node, batches, timeout_s)
 
-    def _is_known(self, topic_id: bytes) -> bool:
+    def _is_known_topic(self, topic_id: bytes) -> bool:
         return topic_id == self._cluster.topic_id or not self._cluster.checks_topic_ids
 
     def _serve_fetch(self, request: Request, respond: Callable[[bytes], None]) -> None:
@@ -190,7 +190,7 @@ class Broker:
         (topic,) = request.topics
         asked = {each.partition: (each.current_leader_epoch, each.fetch_offset) for each in topic.partitions}
         results: Mapping[int, FetchResult]
-        if self._is_known(topic.topic_id):
+        if self._is_known_topic(topic.topic_id):
             results = self._cluster.fetch(self._node, asked)
         else:
             results = {number: FetchResult(ErrorCode.UNKNOWN_TOPIC_ID, -1, b"") for number in asked}
@@ -234,7 +234,7 @@ class Broker:
             code, node = cluster.find_coordinator(self._node, request.coordinator_key)
         return 0, code, None, node, *cluster.addresses.get(node, ("", -1))
 
-    def _coordinates(self, key: str) -> bool:
+    def _is_coordinator_of(self, key: str) -> bool:
         return self._cluster.find_coordinator(self._node, key) == (ErrorCode.NONE, self._node)
 
     def _find_coordinators(

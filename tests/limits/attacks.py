@@ -42,7 +42,9 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-async def _open_logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_authenticated_connection(
+    open_one: Open, token: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Open a connection and log in with PLAIN. The token is sent after the response to the handshake."""
     reader, writer = await open_one()
     login = handshake_frames(token)
@@ -84,12 +86,12 @@ async def send_half_frame(open_one: Open) -> None:
 
 async def fail_login(open_one: Open) -> None:
     """Log in with a wrong password."""
-    await _open_logged_in(open_one, b"\0broker\0wrong")
+    await _open_authenticated_connection(open_one, b"\0broker\0wrong")
 
 
 async def read_no_responses(open_one: Open) -> None:
     """Send large requests as a user who is not authorized, and read no responses."""
-    _, writer = await _open_logged_in(open_one, NOT_ALLOWED_TOKEN)
+    _, writer = await _open_authenticated_connection(open_one, NOT_ALLOWED_TOKEN)
     while not writer.transport.is_closing():
         writer.write(frames.make_find_with_keys([b""] * 1_000))
         await drain_writer(writer)
@@ -97,7 +99,7 @@ async def read_no_responses(open_one: Open) -> None:
 
 async def pipeline_requests(open_one: Open) -> None:
     """Send many requests at once, and read the responses."""
-    reader, writer = await _open_logged_in(open_one, NOT_ALLOWED_TOKEN)
+    reader, writer = await _open_authenticated_connection(open_one, NOT_ALLOWED_TOKEN)
     while not writer.transport.is_closing():
         writer.write(2_000 * frames.make_find_with_keys([b"a"]))
         await drain_writer(writer)

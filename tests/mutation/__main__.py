@@ -70,7 +70,7 @@ def main() -> None:
     os.environ["SHARE_COORDINATOR_PURE_PYTHON"] = "1"
     packages = options.package or list(PACKAGES)
     sample = draw_sample(packages, options.mutants // len(packages), options.seed)
-    paths = sorted({path for package in PACKAGES for path in list_files(package)})
+    paths = sorted({path for package in PACKAGES for path in list_mutated_files(package)})
     blocks = ExecutedBlocks(ROOT, paths)
     blocks.install()
     session = MutationSession(sample, blocks, options.workers)
@@ -80,7 +80,7 @@ def main() -> None:
         sys.exit(f"Interrupted after {len(session.results)} of {len(sample)} mutants.")
 
 
-def list_files(package: str) -> list[str]:
+def list_mutated_files(package: str) -> list[str]:
     return sorted(
         path.relative_to(ROOT).as_posix()
         for pattern in PACKAGES[package]
@@ -93,7 +93,7 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
     """Return `size` random mutants of each package, or all mutants of a package that has fewer."""
     samples = []
     for package in packages:
-        mutants = [mutant for path in list_files(package) for mutant in list_mutants(ROOT, path)]
+        mutants = [mutant for path in list_mutated_files(package) for mutant in list_mutants(ROOT, path)]
         chosen = random.Random(f"{package} {seed}").sample(mutants, min(size, len(mutants)))
         samples.append([(package, mutant) for mutant in chosen])
     # The mutants of the packages alternate, so that an interrupted run has results of all packages.

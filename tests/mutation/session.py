@@ -80,7 +80,7 @@ class MutationSession:
         ):
             # Exit status 5 means that pytest found no test.
             outcome = "survived" if status in (0, 5) else "timeout" if status < 0 else "killed"
-            self._add_result(Result(package, mutant, outcome, _failed_test(output)))
+            self._add_result(Result(package, mutant, outcome, _name_of_failed_test(output)))
         return True
 
     @pytest.hookimpl
@@ -93,7 +93,7 @@ class MutationSession:
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in self._items.values():
             files[item.path].append(item)
-        common = _digest(
+        common = _file_digest(
             path
             for folder in ("protocol", "coordinator", "tests")
             for path in sorted((ROOT / folder).rglob("*.py"))
@@ -101,7 +101,7 @@ class MutationSession:
         )
         folder = BUILD / "recorded"
         folder.mkdir(parents=True, exist_ok=True)
-        stored = {path: folder / f"{_digest([path], common)}.json" for path in files}
+        stored = {path: folder / f"{_file_digest([path], common)}.json" for path in files}
         for old in set(folder.iterdir()) - set(stored.values()):
             old.unlink()
         starts: list[tuple[Any, Callable[[Path], Child]]] = [
@@ -150,7 +150,7 @@ class MutationSession:
                 continue
             replacements = [] if is_imported else functions.find_replacements(mutant)
             run = (
-                partial(self._run_in_place, replacements, tests)
+                partial(self._run_with_replaced_code, replacements, tests)
                 if replacements
                 else partial(_run_imported, mutant, tests)
             )
@@ -189,7 +189,7 @@ class MutationSession:
                 chosen.append(test)
         return chosen
 
-    def _run_in_place(self, replacements: list[tuple[Any, Any]], tests: list[str]) -> int:
+    def _run_with_replaced_code(self, replacements: list[tuple[Any, Any]], tests: list[str]) -> int:
         for function, code in replacements:
             function.__code__ = code
         for test, following in pairwise([*tests, None]):
@@ -224,7 +224,7 @@ def _run_imported(mutant: Mutant, tests: list[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *OPTIONS, "-x", "--tb=line", f"@{file}"])
 
 
-def _failed_test(output: str) -> str:
+def _name_of_failed_test(output: str) -> str:
     """Return the name of the test that failed; empty if the process ended without a test's failure."""
     for line in output.splitlines():
         if line.startswith(("FAILED tests/", "ERROR tests/")):
@@ -232,7 +232,7 @@ def _failed_test(output: str) -> str:
     return ""
 
 
-def _digest(paths: Iterable[Path], before: str = "") -> str:
+def _file_digest(paths: Iterable[Path], before: str = "") -> str:
     digest = hashlib.sha256(before.encode())
     for path in paths:
         digest.update(path.read_bytes())

@@ -85,13 +85,13 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     server = S3Server(ports[3])
     process.start()
     try:
-        process.wait_ready(lambda: _has_bucket(server), seconds=_START_TIMEOUT_S)
+        process.wait_ready(lambda: _create_bucket(server), seconds=_START_TIMEOUT_S)
         yield server
     finally:
         process.kill()
 
 
-def _has_bucket(server: S3Server) -> bool:
+def _create_bucket(server: S3Server) -> bool:
     """Create the bucket; return whether this succeeded."""
     store = S3Store(
         BUCKET,

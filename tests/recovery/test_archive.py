@@ -105,7 +105,9 @@ def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path
     assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(200))}
 
 
-def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Path) -> None:
+def test_archive_with_a_gap_is_read_from_the_end_of_the_gap(
+    growing_log: GrowingPartition, tmp_path: Path
+) -> None:
     folder = tmp_path / "archive"
     growing_log.append_records(100)
     archive(growing_log.source, folder)
@@ -124,7 +126,7 @@ def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Pat
     assert rebuild(LOCAL, source, cut=LogCut({0: 300})).manifest["notes"] == []
 
 
-def test_different_log_is_refused(growing_log: GrowingPartition, tmp_path: Path) -> None:
+def test_archive_job_refuses_different_log(growing_log: GrowingPartition, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     write_journal(tmp_path / "journal", {0: make_varied_records(50)})
     archive(JournalSource(str(tmp_path / "journal")), folder)

@@ -181,7 +181,7 @@ def test_partition_pruned_during_read_is_read_again_to_its_new_end(
         rebuild(ALONE, PrunedSource(source, times=99, step=1))
 
 
-def test_only_cut_partition_may_lack_pruned_records(source: SegmentSource) -> None:
+def test_only_pruned_state_partition_with_a_cut_is_doubtful(source: SegmentSource) -> None:
     for cut, doubtful in ((LogCut({0: 50}), []), (LogCut({1: 150}), [1]), (LogCut(), [])):
         run = rebuild(ALONE, PrunedSource(source, times=0, starts={1: 100}), cut=cut)
         assert run.manifest["doubtful_partitions"] == doubtful
@@ -288,7 +288,7 @@ def test_times_are_parsed_and_formatted() -> None:
         ([], 0),
     ],
 )
-def test_small_ranges_share_a_task_of_spark(records: list[int], tasks: int) -> None:
+def test_one_spark_task_reads_several_small_ranges(records: list[int], tasks: int) -> None:
     ranges = [LogRange(number, 0, 9, each, number=number) for number, each in enumerate(records)]
     found = divide_ranges(ranges)
     assert len(found) == tasks

@@ -49,7 +49,7 @@ def test_fold_of_any_chunks_equals_shard_core(log: list[LogEntry], data: st.Data
     assert found == shard_core_rows(fold_with_shard_core(batches))
 
 
-def test_concatenated_rows_keep_their_reasons() -> None:
+def test_concatenated_rows_keep_reasons_of_unreadable_records() -> None:
     part = StateRows(np.arange(2), {}, NO_BATCHES, {1: "another version"})
     joined = concatenate_rows([part, part, part])
     assert joined.unreadable == dict.fromkeys((1, 3, 5), "another version")

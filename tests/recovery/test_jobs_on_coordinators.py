@@ -294,7 +294,7 @@ def rewrite(
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def test_backup_and_restore_commands_of_page(
+def test_documented_backup_and_restore_commands_work(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = OPERATIONS.read_text("utf-8").partition("## Back up and restore")[2].partition("\n## ")[0]

@@ -123,13 +123,13 @@ def test_rebuilt_state_equals_answer_of_kafkas_coordinator(consumed_topic: Consu
     assert state["state_batches"][0]["first_offset"] == 12
 
 
-def test_diff_writes_nothing(consumed_topic: ConsumedTopic) -> None:
+def test_diff_does_not_write_to_the_state_topic(consumed_topic: ConsumedTopic) -> None:
     before = consumed_topic.source.plan(LogCut()).ends
     diff(LOCAL, consumed_topic.source, consumed_topic.bootstrap)
     assert consumed_topic.source.plan(LogCut()).ends == before
 
 
-def test_concurrent_writes_are_no_difference(
+def test_diff_reports_no_difference_for_concurrent_writes(
     consumed_topic: ConsumedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writes follow the read of the log, and the coordinator is read after these writes."""
@@ -180,7 +180,7 @@ def test_audit_of_topic_finds_only_single_replica(consumed_topic: ConsumedTopic,
     assert "X3" not in set(again.findings.column("check").to_pylist())
 
 
-def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(
+def test_broker_disk_has_states_of_topic_and_audit_finds_loss_in_its_copy(
     consumed_topic: ConsumedTopic, tmp_path: Path
 ) -> None:
     # Other tests on the same broker cause more writes, so topic and disk are read up to the same offsets.
@@ -250,7 +250,9 @@ def test_explain_shows_history_of_record(consumed_topic: ConsumedTopic) -> None:
     assert everything.steps == len(everything.events)
 
 
-def test_topic_is_given_by_name_or_id(consumed_topic: ConsumedTopic, share_coordinator: CommandLine) -> None:
+def test_explain_accepts_name_of_user_topic(
+    consumed_topic: ConsumedTopic, share_coordinator: CommandLine
+) -> None:
     access = {
         "bootstrap_servers": consumed_topic.bootstrap,
         "security": ClientSecurity(),

@@ -91,7 +91,7 @@ def written_files(folder: str, pattern: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["journal", "segments"])
-def test_states_that_are_not_named_equal_undamaged_ones(
+def test_states_not_reported_as_affected_equal_states_of_undamaged_log(
     kind: str, journal_source: JournalSource, segment_source: SegmentSource
 ) -> None:
     source: Source = {"journal": journal_source, "segments": segment_source}[kind]

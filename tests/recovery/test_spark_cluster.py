@@ -103,7 +103,7 @@ def test_command_fails_without_results_when_every_attempt_is_killed(job_outcomes
     assert re.search("Spark failed: .*executor.* exited", found["error"]), found["error"]
 
 
-def test_jobs_of_this_module_have_results_to_lose(job_outcomes: dict[str, Any]) -> None:
+def test_compared_job_results_are_not_empty(job_outcomes: dict[str, Any]) -> None:
     """If the results were empty, comparisons of two results would always succeed."""
     assert len(job_outcomes["rebuild"]["undisturbed"]) > 100
     assert (

@@ -56,16 +56,16 @@ def source(built_in: BuiltInRig, record_time_ms: int) -> TopicSource:
     async def write_records_of_three_owners() -> None:
         for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
             async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
-                await claim_all(log)
+                await claim_all_state_partitions(log)
                 await write_log(log, begin, end, record_time_ms)
             if begin == 200:
-                await write_late_records(bootstrap, topic)
+                await write_records_of_deposed_owner(bootstrap, topic)
 
     asyncio.run(write_records_of_three_owners())
     return TopicSource(topic, bootstrap)
 
 
-async def claim_all(log: Any) -> None:
+async def claim_all_state_partitions(log: Any) -> None:
     """Claim all partitions of a log; retry like the runtime if late records made a claim invalid."""
     while True:
         try:
@@ -85,7 +85,7 @@ async def write_log(log: Any, begin: int, end: int, record_time_ms: int) -> None
             assert error is None
 
 
-async def write_late_records(bootstrap: str, topic: str) -> None:
+async def write_records_of_deposed_owner(bootstrap: str, topic: str) -> None:
     """Write to partition 1 with an outdated owner epoch, as a deposed owner might."""
     brokers = Brokers(bootstrap, topic)
     await brokers.connect()

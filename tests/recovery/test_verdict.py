@@ -154,7 +154,7 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
     assert group.command == "share-coordinator recovery rewrite --from archive:copy --to journal:restored"
 
 
-def test_wrong_record_is_recoverable_from_before_it() -> None:
+def test_wrong_state_is_recoverable_as_of_before_the_wrong_record() -> None:
     rows = [make_finding("K8", group_id="one", at=40), make_finding("R1", group_id="one", at=30)]
     context = AuditContext("kafka:states", "b1:9092")
     group = classify_groups(rows, STATES, context).groups[0]

@@ -48,11 +48,11 @@ def check_state_batches_are_well_formed(history: History) -> None:
                 touching = after.first_offset == before.last_offset + 1
                 if after.first_offset <= before.last_offset or (touching and after[2:] == before[2:]):
                     raise Violation(f"batches overlap or are not merged: {before} {after} in {op}")
-            if any(not _is_at_or_after(batch, op.answer.start_offset) for batch in batches):
+            if any(not _is_batch_at_or_after(batch, op.answer.start_offset) for batch in batches):
                 raise Violation(f"a batch is inverted or below the start offset in {op}")
 
 
-def _is_at_or_after(batch: StateBatch, start_offset: int) -> bool:
+def _is_batch_at_or_after(batch: StateBatch, start_offset: int) -> bool:
     return start_offset <= batch.first_offset <= batch.last_offset
 
 

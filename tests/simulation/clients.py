@@ -62,7 +62,7 @@ class CoordinatorConnection:
         self._received = bytearray()
         self._correlation_id = 0
         end.on_data = self._on_data
-        end.on_lost = self._fail_outstanding
+        end.on_lost = self._fail_pending_requests
 
     @property
     def is_lost(self) -> bool:
@@ -151,7 +151,7 @@ class CoordinatorConnection:
     def close(self, *, reset: bool = False) -> None:
         """Close the connection, or send a TCP reset."""
         self.end.close(reset=reset)
-        self._fail_outstanding()
+        self._fail_pending_requests()
 
     def _on_data(self, data: bytes) -> None:
         received = self._received
@@ -180,7 +180,7 @@ class CoordinatorConnection:
         if not request.future.done():
             request.future.set_result(request.decode(response))
 
-    def _fail_outstanding(self) -> None:
+    def _fail_pending_requests(self) -> None:
         while self._outstanding:
             outstanding = self._outstanding.popleft()
             if not outstanding.future.done():
@@ -317,10 +317,10 @@ class Broker:
         future: asyncio.Future[Operation] = self._clients.loop.create_future()
         self._waiting.setdefault(node, []).append((kind, key, part, future))
         if node not in self._sending:
-            self._sending[node] = asyncio.create_task(self._send_waiting(node))
+            self._sending[node] = asyncio.create_task(self._send_waiting_calls(node))
         return future
 
-    async def _send_waiting(self, node: int) -> None:
+    async def _send_waiting_calls(self, node: int) -> None:
         """Send the waiting calls for a node, one request at a time, until no call waits."""
         while waiting := self._waiting.get(node):
             kind, group_id = waiting[0][0], waiting[0][1].group_id

@@ -34,7 +34,7 @@ FIRST_SEED_BY_MUTANT = {
     "resets_state_on_repeated_initialize": 2,
     "answers_reads_from_pending_writes": 13,
     "keeps_state_whose_append_failed": 9,
-    "schedules_no_batch_after_an_append": 49,
+    "schedules_no_commit_batch_after_an_append": 49,
     "drops_operations_queued_during_loading": 65,
     "keeps_request_memory_of_lost_connections": 49,
     "never_aborts_stalled_connections": 49,

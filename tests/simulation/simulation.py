@@ -115,7 +115,7 @@ class Simulation:
 
     def _run_checkers(self) -> int:
         """Run all checkers; return for how many share-partitions the linearizability checker gave up."""
-        return check_history(self._history, self._topic_known)
+        return check_history(self._history, self._is_topic_known)
 
     def run(self) -> SimulationOutcome:
         """Run to the end, or to the first violation."""
@@ -129,7 +129,7 @@ class Simulation:
                 # Report any exception with the seed, including a defect of the simulator itself.
                 outcome.violation = violation
             finally:
-                self._end()
+                self._cancel_tasks_and_close_loop()
         failures = [*self._violations, *self.loop.failures, *errors]
         if failures:
             outcome.violation = failures[0]
@@ -148,7 +148,7 @@ class Simulation:
         outcome.trace = "\n".join(map(str, ops))
         return outcome
 
-    def _end(self) -> None:
+    def _cancel_tasks_and_close_loop(self) -> None:
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(1.0))
@@ -156,7 +156,7 @@ class Simulation:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    def _topic_known(self, key: SharePartitionKey) -> bool:
+    def _is_topic_known(self, key: SharePartitionKey) -> bool:
         return self._topics.contains(key.topic_id, key.partition)
 
     # Phases.
@@ -302,10 +302,14 @@ class Simulation:
         # full.
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
-                if op.invoked > faults_ended and op.error_code in DEFERRED and not self._may_be_deferred(op):
+                if (
+                    op.invoked > faults_ended
+                    and op.error_code in DEFERRED
+                    and not self._may_get_retriable_error(op)
+                ):
                     raise Violation(f"no fault is active, but an operation got a retriable error: {op}")
 
-    def _may_be_deferred(self, op: Operation) -> bool:
+    def _may_get_retriable_error(self, op: Operation) -> bool:
         """Return whether an operation may get a retriable error although no fault is active."""
         return op.reached_wrong_coordinator
 

@@ -219,7 +219,7 @@ def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int
     assert_refused(check_state_batches_are_well_formed, script)
 
 
-def test_unanswered_write_may_be_visible_or_not_but_must_not_disappear() -> None:
+def test_unanswered_write_must_not_disappear_after_it_was_visible() -> None:
     for shows in (True, False):
         script = make_initialized_script()
         script.begin_write((0, 0, 2, 1))
@@ -293,7 +293,7 @@ def test_wrong_complete_count_in_summary_is_refused() -> None:
     assert_refused(check_linearizable, script)
 
 
-def test_summary_of_unanswered_write_is_accepted_but_not_a_mix() -> None:
+def test_summary_may_show_an_unanswered_write_but_not_a_part_of_it() -> None:
     script = make_initialized_script()
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)

@@ -66,13 +66,13 @@ def check_groups(
             yield Finding("X2", _W, *at, evidence="its group does not exist, or Describe is not allowed")
 
 
-def check_start_offsets_in_topic(
+def check_offsets_in_user_topics(
     states: Iterable[Row],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     limits: Limits,
 ) -> Iterator[Finding]:
-    """Check that start offsets are between log start and end of their user-topic partitions (X5)."""
+    """Check that the offsets of each state are within the log of its user-topic partition (X5)."""
     for row in states:
         place = (parse_topic_id(row["topic_id"]), row["partition"])
         if place not in ends or place not in starts:

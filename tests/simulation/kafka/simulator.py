@@ -53,7 +53,7 @@ class KafkaSimulator(Simulation):
 
     def _run_checkers(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)
-        return self._world.truncations.check_eras(self._topic_known)
+        return self._world.truncations.check_eras(self._is_topic_known)
 
     def _make_clients(self) -> MultiCoordinatorClients:
         plan, world = self.plan, self._world
@@ -156,10 +156,10 @@ class KafkaSimulator(Simulation):
                 return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE if keys else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _may_be_deferred(self, op: Operation) -> bool:
+    def _may_get_retriable_error(self, op: Operation) -> bool:
         """Return whether the owner changed during a forwarded operation, or did not respond."""
         if not op.forwarded:
-            return super()._may_be_deferred(op)
+            return super()._may_get_retriable_error(op)
         assert op.answered is not None
         changes = self._history.owner_changes_s
         return op.answer.error_message == OWNER_SILENT or any(
