@@ -97,8 +97,9 @@ NO_BATCHES = StateBatches(*(NO_INTS,) * 5)
 class DecodedRecords:
     """The decoded records of share-partitions in log order, and the indexes of all other records.
 
-    `key` is an index of `share_partitions`, which are record keys without the record type. `record` is the
-    index among the input records. If a record has no such field, the value in the column is -1.
+    `key` is an index of `share_partitions`, which are record keys without the record type. `record` has the
+    index of each decoded record among the input records. If a record has no such field, the value in the
+    column is -1.
     """
 
     record: Ints

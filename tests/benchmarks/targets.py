@@ -73,7 +73,8 @@ class OverloadTarget(NamedTuple):
 
 OVERLOADS = (
     OverloadTarget(WriteLoad(64, 1, 4), WriteLoad(640, 1, 4)),
-    # About 20,000 queued operations, by requests with many share-partitions or by many requests in flight.
+    # Both loads queue about 20,000 operations: with many share-partitions per request, or many requests in
+    # flight.
     OverloadTarget(WriteLoad(40, 50, 4), WriteLoad(400, 50, 4)),
     OverloadTarget(WriteLoad(32, 1, 4, in_flight=64), WriteLoad(320, 1, 4, in_flight=64)),
     OverloadTarget(WriteLoad(64, 10, 4, "mixed"), WriteLoad(640, 10, 4, "mixed")),

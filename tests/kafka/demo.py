@@ -1,7 +1,8 @@
 """Run `make demo`: a real Kafka whose share-group state is stored in this coordinator, step by step.
 
-The demo starts an unmodified broker, HAProxy with the file of deploy/, the coordinator, a producer and a
-share consumer. Between two steps, the demo kills the coordinator. All output comes from these processes.
+The demo starts an unmodified broker, HAProxy with the configuration in deploy/, the coordinator, a producer
+and a share consumer. Between two steps, the demo kills the coordinator. All output comes from these
+processes.
 """
 
 import json

@@ -10,7 +10,7 @@ from tests.kafka.served_process import ServedProcess
 class ObserverProcess(ServedProcess):
     """A process of `share-coordinator observe`, which reads the state topic of a cluster.
 
-    The log file is in `directory`.
+    The log file of the process is in `directory`.
     """
 
     def __init__(self, directory: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:

@@ -1,8 +1,8 @@
 """Read the segment files of a Kafka state topic, on a broker's disk or in a backup.
 
-A directory `TOPIC-N` has the segments of one partition. The broker may be running or stopped, and the files
-are not changed.  The end of the log on one broker may have records that were never committed (replicated).
-The last segment may end in an incomplete batch; elsewhere, an incomplete batch is damage.
+A directory `TOPIC-N` has the segments of state partition N. The broker may be running or stopped, and the
+files are not changed. The end of the log on one broker may have records that were never committed
+(replicated). The last segment may end in an incomplete batch; elsewhere, an incomplete batch is damage.
 """
 
 import os

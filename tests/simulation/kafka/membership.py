@@ -219,7 +219,7 @@ class Membership:
         return ErrorCode.NONE
 
     def move_group_to(self, node: int) -> None:
-        """Move the group to a broker."""
+        """Make a broker the group coordinator of the group."""
         if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
             self.group.move_to_broker(node)
 
