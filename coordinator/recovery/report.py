@@ -114,10 +114,10 @@ def as_json(run: AuditResult) -> str:
 
 def as_text(run: AuditResult) -> str:
     """Return the audit report for a terminal: verdict, facts, findings, and checks that were not made."""
-    return "".join(f"{escape_unprintable(line)}\n" for line in _text_lines(run))
+    return "".join(f"{escape_unprintable(line)}\n" for line in _iterate_report_lines(run))
 
 
-def _text_lines(run: AuditResult) -> Iterator[str]:
+def _iterate_report_lines(run: AuditResult) -> Iterator[str]:
     sections = finding_sections(run)
     verdict = run.summary_line.upper() if sections else run.summary_line
     yield f"Recovery audit of {run.manifest['source']}: {verdict}"
@@ -131,7 +131,7 @@ def _text_lines(run: AuditResult) -> Iterator[str]:
         yield f"{_INDENT}{group.command}"
     for section in sections:
         yield ""
-        yield from _section_lines(section)
+        yield from _iterate_section_lines(section)
     yield ""
     passed = ", ".join(_passed_checks(run))
     if passed and (run.manifest["damages"] or _is_log_partly_unread(sections)):
@@ -141,7 +141,7 @@ def _text_lines(run: AuditResult) -> Iterator[str]:
         yield from _wrap_fact("not run", f"{check}: {reason}")
 
 
-def _section_lines(section: FindingSection) -> Iterator[str]:
+def _iterate_section_lines(section: FindingSection) -> Iterator[str]:
     check = section.check
     yield f"{section.severity.value.upper():<9}{check.id:<4} {check.title} {section.count_text}"
     lines = [f"{format_place(row)}: {row['evidence']}" for row in section.examples]

@@ -152,7 +152,7 @@ class ChildProcess:
     def wait_ready(self, ready: Callable[[], object], *, seconds: float) -> None:
         """Wait until `ready()` is true.
 
-        Raises `ConditionTimeout` with the end of the log if the process ends or the time is over.
+        Raises `ConditionTimeout`, with the end of the log, if the process ends or the deadline passes.
         """
         try:
             wait_until(

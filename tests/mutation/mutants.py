@@ -103,7 +103,7 @@ class _ChangeCollector:
     def _visit(self, node: ast.AST) -> None:
         if _is_excluded(node) or isinstance(node, ast.JoinedStr):
             return
-        if not self._functions and _is_limit(node):
+        if not self._functions and _is_limit_constant(node):
             return
         outer, outer_scope = self._statement, self._scope
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -162,7 +162,7 @@ def _is_excluded(node: ast.AST) -> bool:
     return name[0].rpartition(".")[2] in _LOGGERS or name[2] == "TypeVar" or name[2].startswith("_log_")
 
 
-def _is_limit(node: ast.AST) -> bool:
+def _is_limit_constant(node: ast.AST) -> bool:
     """Return whether an expression of integer literals is greater than `_NOT_TUNED_MAX`."""
     match node:
         case (

@@ -263,7 +263,7 @@ async def _block_network(world: JournalWorld, rng: Random) -> None:
 
 async def _suspend_machine(world: JournalWorld, rng: Random) -> None:
     mean_s = world.plan.nemesis.suspended_s
-    world.loop.skip(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+    world.loop.skip_time(min(rng.expovariate(1 / mean_s), 8 * mean_s))
 
 
 async def _fill_storage(world: JournalWorld, rng: Random) -> None:

@@ -41,7 +41,7 @@ class SearchLimitExceeded(Exception):
 class Configuration(NamedTuple):
     """A possible current state.
 
-    The sets have numbers of pending operations. `placed` are operations that have taken effect; it never has
+    Each set has numbers of pending operations. `placed` are operations that have taken effect; it never has
     unanswered writes. `pool` are writes that would be fenced now, but may have taken effect before. `wiped`
     are writes that may have taken effect before a reset of the state.
     """

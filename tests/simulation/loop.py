@@ -100,7 +100,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now_s += timeout or (ITERATION_S if self._iterations > ITERATIONS_AT_ONCE else 0.0)
         return []
 
-    def skip(self, seconds: float) -> None:
+    def skip_time(self, seconds: float) -> None:
         """Advance the clock without running callbacks, as on a suspended machine."""
         self._now_s += seconds
 

@@ -238,7 +238,7 @@ class SimBrokers:
     def _is_replaced_leader(self, node: int, number: int) -> bool:
         return node in self.views and self._metadata[node][number].leader == node
 
-    def _draw_error(self, codes: Sequence[int]) -> int:
+    def _draw_request_error(self, codes: Sequence[int]) -> int:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
@@ -264,7 +264,7 @@ class SimBrokers:
                 produced = partition.write(sender.name, batch, self.loop.time())
                 self._replicate(partition)
                 # Sometimes the leader responds with an error before the replicas have the records.
-                slow = self._draw_error(
+                slow = self._draw_request_error(
                     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
                 )
                 answers[number] = ProduceResult(slow, -1) if slow else produced
@@ -280,7 +280,7 @@ class SimBrokers:
 
     def _draw_produce_error(self) -> int:
         """Return the error code with which a leader refuses the next batch, or NONE."""
-        return self._draw_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+        return self._draw_request_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
 
     def _replicate(self, partition: SimPartition) -> None:
         """Commit the records of a partition when all in-sync replicas have them."""
