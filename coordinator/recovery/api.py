@@ -13,7 +13,7 @@
     api.findings(spark, source, **access)                    # DataFrame of the findings of an audit
 
 Columns are documented in docs/recovery-spark.md. These functions start processes, so a script must call them
-under `if __name__ == "__main__":`. A notebook needs no such condition.
+under `if __name__ == "__main__":`. Code in a notebook does not need this condition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,8 +76,8 @@ def states(
 ) -> "DataFrame":
     """Rebuild all states on the executors, which write `states.parquet` in the new directory or URI `to`.
 
-    Returns that DataFrame.  The columns are those of `STATES`.  No state passes through the driver.  Raises
-    CoordinatorError.
+    Returns that DataFrame. The DataFrame has the columns of `STATES`. No state passes through the driver.
+    Raises CoordinatorError.
     """
     from coordinator.recovery.engines.spark import SparkEngine
 

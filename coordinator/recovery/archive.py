@@ -1,11 +1,11 @@
 """Copy the new records of a log to an archive, before pruning removes them (`recovery archive`).
 
-Run this job more often than the log is pruned (every five minutes by default).  The job creates its commit
-file last. If it dies before, its record files are ignored.  Of two concurrent jobs, only one can create the
-commit, and the other fails.
+Run this job more often than the log is pruned (every five minutes by default). The job writes the record
+files first, and then the commit file that names them. Readers ignore record files that no commit file names.
+Of two concurrent jobs, only one can create the next commit file, and the other job fails.
 
-An archive belongs to one log.  A log is recognised by its ids (cluster and topic) and by the last copied
-record, which the next job reads again and expects to be unchanged.
+An archive belongs to one log. A job recognises this log by its cluster id and topic id, and by the last
+copied record, which must be unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from coordinator.recovery.sources.archive import (
 from coordinator.recovery.sources.base import ALL, END, LogCut, PrunedError, ReadPlan, Source
 
 _ATTEMPTS_MAX = 5
-# Records that are sorted by state partition, because a row group has one state partition.
+# Maximum number of records in memory to sort by state partition, because a row group has one state partition.
 _MIXED_RECORDS_MAX = 2_000_000
 _STATE_PARTITION = attrgetter("state_partition")
 
@@ -69,9 +69,9 @@ class ArchiveResult:
 class CopyResult(msgspec.Struct, frozen=True):
     """The files that one job or one Spark task copied.
 
-    `last` has the log offset and the digest of each state partition's last copied record. `is_verified` is
-    true if a record that an earlier job copied is unchanged in the log. `replaced` is the (state partition,
-    log offset) of such a record that has changed.
+    `last` maps each state partition to the log offset and the digest of its last copied record. `is_verified`
+    is true if a record that an earlier job copied is unchanged in the log. `replaced` is the (state
+    partition, log offset) of a record that has changed since an earlier job copied it.
     """
 
     pieces: list[RowGroup]
@@ -93,7 +93,7 @@ class CopyResult(msgspec.Struct, frozen=True):
         return starts
 
     def missing_offsets(self) -> list[Damage]:
-        """Return the ranges of log offsets that are missing between the copied records without a damage."""
+        """Return log offsets that are missing between the copied records, but not reported as damage."""
         found: list[Damage] = []
         for number, start in sorted(self.starts().items()):
             own = [piece for piece in self.pieces if piece.state_partition == number]
@@ -107,7 +107,7 @@ class CopyResult(msgspec.Struct, frozen=True):
 
 
 def archive(source: Source, location: Location, *, clock: Clock | None = None) -> ArchiveResult:
-    """Copy the new records to the archive at a path or URI, and commit them.
+    """Copy the new records of a log to the archive at a path or URI, and write their commit file.
 
     Raises ConfigError, LogError or OSError; the archive is then unchanged.
     """
@@ -130,7 +130,8 @@ def archive(source: Source, location: Location, *, clock: Clock | None = None) -
 def archive_lag(source: Source, location: Location) -> int:
     """Return the number of records of a log that an archive lacks, without those that were pruned.
 
-    0 for segment files, whose end offset is known only after reading.  Raises ConfigError, LogError, OSError.
+    For segment files, return 0, because their end offset is known only after reading. Raises ConfigError,
+    LogError, OSError.
     """
     plan, known = source.plan(LogCut()), copied_end_offsets(read_commits(open_folder(location)))
     return sum(max(end - max(known.get(p, 0), plan.starts[p]), 0) for p, end in plan.ends.items())
@@ -164,11 +165,11 @@ class ArchiveWriter:
         starts: Mapping[int, int],
         ends: Mapping[int, int],
     ) -> ArchiveResult:
-        """Write the commit of a copy, and merge the commits of past days.
+        """Write the commit file of a copy, and merge the commit files of past days.
 
-        `starts` and `ends` are the log's offsets when the copy was planned.  Raises ConfigError if the log is
-        not the archived log, or if no id, name or record confirms that it is.  Raises LogError if another job
-        has written this commit.
+        `starts` and `ends` are the log's start and end offsets when the copy was planned. Raises ConfigError
+        if the log is not the archived log, or if no id, name or record confirms that it is. Raises LogError
+        if another job has written a commit file with this number.
         """
         if copied.replaced:
             number, offset = copied.replaced
@@ -222,12 +223,12 @@ def copied_end_offsets(commits: Sequence[Commit]) -> dict[int, int]:
 
 
 def last_record_digests(commits: Sequence[Commit]) -> dict[int, int]:
-    """Return the digest of each state partition's last copied record."""
+    """Return the CRC-32C of each state partition's last copied record."""
     return dict(commits[-1].digests) if commits else {}
 
 
 def _check_no_records_lost(source: Source, plan: ReadPlan, known: Mapping[int, int]) -> None:
-    """Raise LogError if the log ends before the last copied record: another log, or records were lost."""
+    """Raise LogError if the log ends before the last copied record: it is another log, or it lost records."""
     for state_partition, end in sorted(plan.ends.items()):
         if end < known.get(state_partition, 0):
             raise LogError(
@@ -237,12 +238,13 @@ def _check_no_records_lost(source: Source, plan: ReadPlan, known: Mapping[int, i
 
 
 def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Records]) -> CopyResult:
-    """Write the records after the last commit to files, and check that the last copied record is unchanged.
+    """Write the records after the last commit to files; check that the last copied record is unchanged.
 
-    The records of a state partition must come in log order.  Stops at a copied record that has changed.
+    The records of a state partition must come in log order. If an earlier copied record has changed, no
+    further records are copied.
     """
     known, digests = copied_end_offsets(commits), last_record_digests(commits)
-    # A repeated job or task writes files with new names; no commit names the files of the first attempt.
+    # A repeated job or task writes files with new names; no commit file names the files of the first attempt.
     writer = RecordFileWriter(folder / FILES, f"{next_commit_number(commits):08d}-{uuid4().hex}")
     copied = CopyResult(writer.pieces, {}, [])
     is_verified = False
@@ -277,7 +279,7 @@ def _records_by_partition(source: Source, plan: ReadPlan) -> Iterator[Records]:
 
 
 def group_by_partition(chunks: Iterable[Records]) -> Iterator[Records]:
-    """Yield chunks sorted by state partition, so that row groups get large; the memory is limited."""
+    """Yield chunks of records sorted by state partition, so that each Parquet row group has many records."""
     found: list[Records] = []
     count = 0
     for records in chunks:

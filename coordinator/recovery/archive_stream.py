@@ -1,7 +1,7 @@
-"""Archive a log with Structured Streaming: executors write the records, and each micro-batch is one commit.
+"""Archive a log with Structured Streaming: executors write records, each micro-batch gets a commit file.
 
-If the driver dies before the checkpoint is written, Spark repeats the micro-batch. The last commit of the
-archive has the end offset of each state partition, and records below this offset are skipped. Therefore, the
+If the driver dies before the checkpoint is written, Spark repeats the micro-batch. The archive's last commit
+file has the copied end offset of each state partition, and records below it are skipped. Therefore, the
 archive has each record exactly once.
 """
 
@@ -73,7 +73,7 @@ def archive_stream(
 class _BatchWriter:
     """Writes micro-batches to an archive.
 
-    `failure` is the exception that this class raised and that ended the query.
+    `failure` is the exception of a write, which has ended the query.
     """
 
     def __init__(self, writer: ArchiveWriter) -> None:
@@ -82,13 +82,13 @@ class _BatchWriter:
         self.failure: Exception | None = None
 
     def write(self, frame: "DataFrame", batch: int) -> None:
-        """Write the records of one micro-batch, then their commit.
+        """Write the records of one micro-batch, then the commit file.
 
-        Readers ignore records without a commit.
+        Readers ignore records that no commit file names.
         """
         try:
             commits = self.writer.read_commits()
-            copied = self._copy_frame(frame, commits)
+            copied = self._copy_dataframe(frame, commits)
             if copied.is_empty:
                 return
             known = copied_end_offsets(commits)
@@ -102,16 +102,19 @@ class _BatchWriter:
                 self.failure = error
             raise
 
-    def _copy_frame(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:
+    def _copy_dataframe(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:
         """Write the records of a micro-batch to files.
 
-        If the log is pruned between two tasks, the records between their ranges are missing. A second attempt
-        then copies the remaining records.  Offsets that are missing again are reported as damage.
+        If the log is pruned between two tasks, records between their ranges are missing, and a second attempt
+        copies the remaining records. Log offsets that are missing in the second attempt too are reported as
+        damage.
         """
         missing: list[Damage] = []
         while True:
             rows = frame.mapInArrow(_make_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
-            copied = _merge_results([msgspec.json.decode(row["copied"], type=CopyResult) for row in rows])
+            copied = _merge_copy_results(
+                [msgspec.json.decode(row["copied"], type=CopyResult) for row in rows]
+            )
             before, missing = missing, copied.missing_offsets()
             if missing == before:
                 return copied
@@ -133,8 +136,8 @@ def _make_copy_function(
     return copy_batches
 
 
-def _merge_results(parts: Sequence[CopyResult]) -> CopyResult:
-    """Merge the results of several tasks; a state partition may be in several of them."""
+def _merge_copy_results(parts: Sequence[CopyResult]) -> CopyResult:
+    """Merge the copy results of several tasks, which may have copied parts of the same state partition."""
     last: dict[int, tuple[int, int]] = {}
     for part in parts:
         last |= {

@@ -25,7 +25,7 @@ from coordinator.recovery.checks.findings import (
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_audit import AuditSettings, PartitionAudit
 from coordinator.recovery.checks.partition_stats import PartitionStats, check_partition_stats, partition_stats
-from coordinator.recovery.checks.writer_sequence import complete_open_transaction
+from coordinator.recovery.checks.writer_sequence import add_transaction_age
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.external_checks import (
     DIFFERENT_OUTPUT,
@@ -83,7 +83,7 @@ _UNREAD = "the log could not be read"
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Options of an audit. If `state_partitions` is None, the source determines it."""
+    """Options of an audit. If `state_partitions` (their number) is None, the source determines it."""
 
     cut: LogCut = field(default_factory=LogCut)
     limits: Limits = field(default_factory=Limits)
@@ -97,9 +97,9 @@ class AuditOptions:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The result; `findings` are rows of `FINDINGS`, `not_checked` has the reason for each check.
+    """The result of an audit; `not_checked` has the reason for each check that was not made.
 
-    `stored` are the states, if they were written or requested.
+    `findings` has rows of `FINDINGS`. `stored` are the states, if they were written or requested.
     """
 
     findings: pa.Table
@@ -113,7 +113,7 @@ class AuditResult:
 
     @property
     def states(self) -> pa.Table:
-        """The states (rows of `STATES`) by group, topic and partition."""
+        """The states (rows of `STATES`), ordered by group, topic and partition."""
         return self.stored.table
 
     @property
@@ -131,7 +131,7 @@ class AuditResult:
 
     @property
     def summary_line(self) -> str:
-        """The number of findings, and the requested checks that failed, as one line."""
+        """One line: the number of findings by severity, and the requested checks that failed."""
         severities = [each for each in (Severity.CRITICAL, Severity.WARNING) if self.counts[each]]
         found = ", ".join(f"{self.counts[each]} {each.value}" for each in severities)
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
@@ -165,7 +165,7 @@ def audit(
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
         return _make_result(engine, source, options, folder, None, [found], clock)
-    log = _compare_missing_partitions(log, options)
+    log = _compare_pruned_partitions(log, options)
     return _make_result(engine, source, options, folder, log, [], clock)
 
 
@@ -202,7 +202,7 @@ def _make_result(
     found: list[Finding],
     clock: Clock,
 ) -> AuditResult:
-    """Make the result of a log that was read, or could not be read (None)."""
+    """Make the audit result; `read` is None if the log could not be read."""
     log = read or LogReadResult(ReadPlan((), {}, {}), ())
     external: list[NamedOutput] = []
     if read is not None:
@@ -210,11 +210,11 @@ def _make_result(
     failed = {row["check"]: row["reason"] for row in output_rows(external, NOT_CHECKED_OUTPUT)}
     totals, ranges = log.rows(TOTALS_OUTPUT), log.ranges
     partitions = partition_stats(totals, ranges, log.plan.starts, log.plan.ends)
-    found += _findings_of_log(log, options.limits)
+    found += _read_log_findings(log, options.limits)
     found += check_partition_stats(partitions, options.limits)
     found = [each for each in found if each.check not in failed]
     table = findings_table([*found, *map(finding_from_row, output_rows(external, FINDINGS_OUTPUT))])
-    not_checked = _reasons_not_checked(read, options, failed)
+    not_checked = _reasons_for_omitted_checks(read, options, failed)
     missed = [
         name for check in options.external if check.is_requested for name in check.checks if name in failed
     ]
@@ -240,7 +240,7 @@ def _make_result(
     return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, verdict, missed)
 
 
-def _reasons_not_checked(
+def _reasons_for_omitted_checks(
     log: LogReadResult | None, options: AuditOptions, external: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the reason for each check that was not made."""
@@ -254,8 +254,8 @@ def _reasons_not_checked(
     return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
-def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
-    """Compare the state partitions that have no records any more with other systems, in this process."""
+def _compare_pruned_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
+    """Compare state partitions whose records were all pruned with the baseline, in this process."""
     tasks = _make_comparison_tasks(options, log.plan)
     wanted: set[int] = set()
     if options.baseline is not None and tasks:
@@ -269,13 +269,13 @@ def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> Lo
     return replace(log, outputs=[*log.outputs, *outputs])
 
 
-def _findings_of_log(log: LogReadResult, limits: Limits) -> list[Finding]:
+def _read_log_findings(log: LogReadResult, limits: Limits) -> list[Finding]:
     newest_ms = max((row["timestamp_ms_max"] for row in log.ranges), default=0)
     found = []
     for row in log.rows(FINDINGS_OUTPUT):
         finding: Finding | None = finding_from_row(row)
         if finding is not None and finding.check == "P6":
-            finding = complete_open_transaction(finding, newest_ms, limits)
+            finding = add_transaction_age(finding, newest_ms, limits)
         if finding is not None:
             found.append(finding)
     return found
@@ -298,9 +298,9 @@ def _make_verdict(
     external_states: Sequence[Mapping[str, Any]],
     context: AuditContext,
 ) -> Verdict:
-    """Return the verdict, from the states that findings concern and the number of other states.
+    """Return the verdict; it needs the states that findings concern, and the number of other states.
 
-    Raises ResultsIncomplete if states are missing in both.
+    Raises ResultsIncomplete if these are not all states that were folded.
     """
     concerned = {_state_key(row): row for row in log.rows(CONCERNED_OUTPUT)}
     others = Counter[str]()
@@ -318,7 +318,10 @@ def _make_verdict(
 
 
 def _has_lost_state(found: list[Finding]) -> bool:
-    """Return whether state was lost. Such an audit does not become the baseline, so the alert stays."""
+    """Return whether state was lost since the baseline.
+
+    An audit with lost state does not become the baseline.
+    """
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 

@@ -75,9 +75,9 @@ def _merge_adjacent_batches(batches: StateBatches) -> StateBatches:
 def _resolve_overlaps(batches: StateBatches) -> StateBatches:
     """Return sorted batches without overlaps, in which adjacent batches may have equal values.
 
-    The offsets of each row are divided into pieces, in which no batch begins or ends.  The pieces of a batch
-    are two blocks of 2^k pieces, which may overlap.  The greatest value of each block is applied to both
-    halves of the block, largest blocks first.  So n batches take O(n log n) time.
+    The offsets of each row are divided into pieces, in which no batch begins or ends. The pieces of a batch
+    are covered by two blocks of 2^k pieces, which may overlap. The greatest value of each block is applied to
+    both halves of the block, largest blocks first. So n batches take O(n log n) time.
     """
     row, first, last, state, count = batches
     bounded = np.flatnonzero(last < HIGHEST_OFFSET)

@@ -1,11 +1,11 @@
-"""Merge the commits of each finished day of an archive, and delete records that are older than its retention.
+"""Merge the commit files of each finished day of an archive, and delete records older than the retention.
 
-A merged commit names new Parquet files with large row groups. As soon as a merged commit is written, it
-replaces the commits of its day. The next compaction deletes the replaced files, so that jobs that run now can
-still read them.
+A *commit* of an archive is a file that names the record files of one copy. A merged commit names new Parquet
+files with large row groups, and replaces the commits of its day. The next compaction deletes the replaced
+files, so that jobs in progress can still read them.
 
-Retention does to an archive what pruning does to a log: it removes the records that no state at a certain
-time needs any more.  Its commit replaces the commits up to that time, and names the files that remain.
+Retention prunes an archive: it removes the records that no state since the beginning of the retention time
+needs. The commit that it writes replaces the commits up to that time, and names the remaining files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,10 +42,10 @@ class NeededOffsets(NamedTuple):
 
 
 def compact(folder: Folder, now_ms: int) -> int:
-    """Merge the commits of finished days; return the number of merged commits.
+    """Merge an archive's commits of each finished day; return how many commits were replaced.
 
-    If two jobs merge the same commits, the result of only one job is used.  Raises LogDamaged and
-    OSError; the commits of that day are then unchanged.
+    If two jobs merge the same commits, the result of only one job is used. Raises LogDamaged or OSError if
+    the commits of a day cannot be merged; these commits are then unchanged.
     """
     commits = read_commits(folder)
     groups = list(_group_commits_to_merge(commits, now_ms))
@@ -53,7 +53,7 @@ def compact(folder: Folder, now_ms: int) -> int:
         _delete_replaced_files(folder, commits)
     for group in groups:
         merged = _merge_commits(group, {})
-        _write_merged_commit(folder, msgspec.structs.replace(merged, pieces=_copy_pieces(folder, merged)))
+        _write_merged_commit(folder, msgspec.structs.replace(merged, pieces=_copy_row_groups(folder, merged)))
     return sum(map(len, groups))
 
 
@@ -82,9 +82,9 @@ def _group_commits_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[
 
 
 def _merge_commits(commits: Sequence[Commit], needed: Mapping[int, NeededOffsets]) -> Commit:
-    """Return one commit with the row groups of some commits from the needed log offsets.
+    """Return one commit with the row groups of these commits, from the needed log offsets on.
 
-    If the commits have a gap, the records before the gap are left out.
+    If log offsets are missing between two commits, the records before the gap are left out.
     """
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -109,7 +109,7 @@ def _merge_commits(commits: Sequence[Commit], needed: Mapping[int, NeededOffsets
     )
 
 
-def _copy_pieces(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
+def _copy_row_groups(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
     """Copy the records of a commit to new files with larger row groups."""
     files = RecordFileWriter(folder / FILES, f"{commit.first:08d}-{commit.number:08d}-{uuid4().hex}")
     for piece in commit.pieces:
@@ -120,7 +120,7 @@ def _copy_pieces(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
 
 
 def _delete_replaced_files(folder: Folder, commits: Sequence[Commit]) -> None:
-    """Delete the record files that no commit names, and the commit files that were merged before."""
+    """Delete record files that no commit names, and commit files that a merged commit has replaced."""
     used: Mapping[int, int] = {commit.first: commit.number for commit in commits}
     merged_to = max((commit.number for commit in commits if commit.number > commit.first), default=0)
     named = {piece.file for commit in commits for piece in commit.pieces}
@@ -135,8 +135,8 @@ def _delete_replaced_files(folder: Folder, commits: Sequence[Commit]) -> None:
 def remove_old_records(location: Location, *, keep_ms: int, now_ms: int) -> int:
     """Remove the records that no state of the last `keep_ms` needs; return the number of removed records.
 
-    The states at the beginning of that time come from the state checkpoint before it. Without one, nothing
-    is removed.  Raises LogError and OSError.
+    The latest state checkpoint before that time has the states at its beginning. Without a checkpoint,
+    nothing is removed. Raises LogError and OSError.
     """
     folder = open_folder(location)
     commits, checkpoints = read_commits(folder), StoredCheckpoints(folder)
@@ -144,7 +144,7 @@ def remove_old_records(location: Location, *, keep_ms: int, now_ms: int) -> int:
     if not old:
         return 0
     checkpoint = checkpoints.get(old[-1])
-    # The files that the previous run replaced.
+    # Delete the files that the previous run of this job replaced.
     _delete_replaced_files(folder, commits)
     for number in old[:-1]:
         checkpoints.delete(number)
@@ -159,7 +159,7 @@ def remove_old_records(location: Location, *, keep_ms: int, now_ms: int) -> int:
 
 
 def _read_needed_offsets(checkpoint: StateCheckpoint) -> dict[int, NeededOffsets]:
-    """Return for each state partition the offsets that the states of the checkpoint need."""
+    """Return for each state partition the log offsets that the states of the checkpoint need."""
     found = {}
     for number, place in checkpoint.places.items():
         rows = place.read().states.select(["write_timestamp", "needed_from"]).to_pylist()

@@ -2,8 +2,7 @@
 
 Each audit is compared with a baseline, the previous audit (check X3).  If an audit finds that state was lost,
 the baseline does not change, so the alert stays until the state is restored.  The baseline is stored with the
-results and survives a restart.  A failed run does not prevent the next one, unless the Spark session has
-ended.
+results and survives a restart. The job is repeated after a failed run, unless the Spark session has ended.
 """
 
 import signal
@@ -30,24 +29,26 @@ ResultT = TypeVar("ResultT")
 
 
 class StopRequested(BaseException):
-    """The process received SIGTERM or SIGINT."""
+    """Raised when the process receives SIGTERM or SIGINT."""
 
 
 class JobMetrics(Generic[ResultT]):
     """The metrics of a repeated job; if a run fails, the values of the last successful run stay."""
 
     def __init__(self, prefix: str, results: Sequence[str]) -> None:
-        """Define the metrics of every job; the last of `results` is that of a failed run."""
+        """Define the metrics that all jobs have; the last of `results` labels a failed run."""
         self.registry = CollectorRegistry()
         self._prefix = prefix
         self._results = results
         self._runs = Counter(f"{prefix}_runs", "Runs by result.", ["result"], registry=self.registry)
         for result in results:
             self._runs.labels(result)
-        self._last = self._gauge("last_success_timestamp_seconds", "End of the last run that did not fail.")
-        self._duration = self._gauge("duration_seconds", "Duration of the last run.")
+        self._last = self._make_gauge(
+            "last_success_timestamp_seconds", "End of the last run that did not fail."
+        )
+        self._duration = self._make_gauge("duration_seconds", "Duration of the last run.")
 
-    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+    def _make_gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(f"{self._prefix}_{name}", text, labels, registry=self.registry)
 
     def record_run(self, run: ResultT | None, *, duration_s: float, now_ms: int) -> None:
@@ -58,7 +59,7 @@ class JobMetrics(Generic[ResultT]):
             self._last.set(now_ms / 1000)
 
     def _update(self, run: ResultT | None) -> int:
-        """Update the metrics of the job; return the index of the result."""
+        """Update the metrics that only this job has; return the index of the run's result in `results`."""
         raise NotImplementedError
 
 
@@ -67,18 +68,18 @@ class AuditMetrics(JobMetrics[AuditResult]):
 
     def __init__(self) -> None:
         super().__init__("share_coordinator_audit", ("clean", "warnings", "critical", "failed"))
-        self._verdict = self._gauge(
+        self._verdict = self._make_gauge(
             "verdict",
             "Of the last run: 0 clean, 1 warnings, 2 critical, 3 the audit failed; -1 before the first one.",
         )
         self._verdict.set(-1)
-        self._findings = self._gauge(
+        self._findings = self._make_gauge(
             "findings",
             "Findings of the last run, those of one check and share-partition as one.",
             ["check", "severity"],
         )
-        self._records = self._gauge("records", "Records that the last run has read.")
-        self._states = self._gauge("share_partitions", "Share-partitions with state in the last run.")
+        self._records = self._make_gauge("records", "Records that the last run has read.")
+        self._states = self._make_gauge("share_partitions", "Share-partitions with state in the last run.")
 
     def _update(self, run: AuditResult | None) -> int:
         code = EXIT_FAILED if run is None else run.exit_code
@@ -102,7 +103,7 @@ class ArchiveMetrics(JobMetrics[Sequence[ArchiveResult]]):
     def __init__(self, measure_lag: Callable[[], int]) -> None:
         super().__init__("share_coordinator_archive", ("whole", "incomplete", "failed"))
         self._measure_lag = measure_lag
-        self._lag = self._gauge(
+        self._lag = self._make_gauge(
             "lag_records", "Records of the log that the archive lacks, at the end of the last run."
         )
         self._copied = Counter(f"{self._prefix}_records", "Copied records.", registry=self.registry)
@@ -150,10 +151,10 @@ def run_periodically(
             try:
                 report(found := run())
             except SparkStopped:
-                # Every later run would fail in the same way. A supervisor restarts the process.
+                # Without a Spark session, every later run would fail. A supervisor restarts the process.
                 raise
             except Exception as error:
-                # No other exception of one run, for example of a failed Spark job, may end the repetition.
+                # Any other exception, for example of a failed Spark job, ends only this run.
                 report(error)
             duration_s = seconds_since_boot() - begun_s
             metrics.record_run(found, duration_s=duration_s, now_ms=clock.now_ms())
@@ -181,7 +182,7 @@ def _raise_stop_requested(number: int, frame: FrameType | None) -> None:
 
 
 def _list_audits(location: Location) -> Iterator[tuple[Folder, dict[str, Any]]]:
-    """Yield the finished audits in a directory with one subdirectory for each audit, oldest first."""
+    """Yield the finished audits in a directory that has a subdirectory for each, the oldest first."""
     parent = open_folder(location)
     entries = [parent / name for name in parent.folder_names()]
     found = [(entry, read_manifest(entry.location)) for entry in entries if MANIFEST in entry.names()]
@@ -191,7 +192,8 @@ def _list_audits(location: Location) -> Iterator[tuple[Folder, dict[str, Any]]]:
 def next_baseline(location: Location, source: str, given: Baseline | None = None) -> Baseline | None:
     """Return the baseline of the next audit; `given` is used if no audit has finished yet.
 
-    Raises ConfigError if the audits are of another source, LogError if the baseline is missing.
+    Raises ConfigError if the audits in the directory are of another source, LogError if the baseline is
+    missing.
     """
     runs = list(_list_audits(location))
     if not runs:
@@ -209,7 +211,7 @@ def next_baseline(location: Location, source: str, given: Baseline | None = None
 
 
 def remove_old_audits(location: Location, keep: int) -> None:
-    """Remove all but the `keep` newest audits and the baseline of the next one.
+    """Remove all audits except the `keep` newest ones and the baseline of the next audit.
 
     A directory without a manifest is kept: it may belong to the user.
     """

@@ -31,18 +31,18 @@ from protocol.state_records import SNAPSHOT_TYPE, UPDATE_TYPE, UnreadableValue, 
 _FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
 _BATCH = np.dtype([*zip(_FIELDS, (">i8", ">i8", "i1", ">i2"), strict=True), ("tags", "u1")])
 
-# The columns of `DecodedRecords` with fields of a value.
+# The columns of `DecodedRecords` that are fields of a record value.
 _VALUE_COLUMNS = (
     *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
     *("delivery_complete_count", "create_timestamp", "write_timestamp"),
 )
 _NOT_A_ROW_EACH = ("share_partitions", "batches", "unreadable", "claims", "unknown", "undecodable")
 
-# The size of a key without its group id: record type, length of the group id, topic id, partition.
+# The bytes of a record key without its group id: record type, length of the group id, topic id, partition.
 _KEY_FIXED_BYTES = 24
 _MARK_KEY_BYTES = 6
 
-# The minimum size of a value.
+# The minimum size of a record value in bytes, by record type.
 _VALUE_BYTES_MIN = {SNAPSHOT_TYPE: 40, UPDATE_TYPE: 20}
 
 # The usual tagged fields: one of number 0 (DeliveryCompleteCount) and 4 bytes.
@@ -59,7 +59,7 @@ class RecordKind(IntEnum):
 
 
 class StateBatches(NamedTuple):
-    """State batches of many records or states: `row` is the index of a batch's record, in ascending order."""
+    """State batches of many records or states; `row` has the ascending row index of each batch."""
 
     row: Ints
     first_offset: Ints
@@ -77,7 +77,7 @@ class StateBatches(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def pack(self) -> bytes:
-        """Return the batches in wire form."""
+        """Return the state batches as bytes in wire form."""
         table = np.zeros(len(self.row), _BATCH)
         for name in _FIELDS:
             table[name] = getattr(self, name)
@@ -85,7 +85,7 @@ class StateBatches(NamedTuple):
 
     @classmethod
     def unpack(cls, row: Ints, packed: bytes) -> "StateBatches":
-        """Return batches in wire form as columns; `row` is the row of each batch."""
+        """Convert state batches from wire form to columns; `row` has the row number of each batch."""
         table = np.frombuffer(packed, _BATCH)
         return cls(row, *(table[name].astype(np.int64) for name in _FIELDS))
 
@@ -95,10 +95,11 @@ NO_BATCHES = StateBatches(*(NO_INTS,) * 5)
 
 @dataclass(slots=True)
 class DecodedRecords:
-    """The decoded records of share-partitions in log order; of other records, only the indexes.
+    """The decoded records of share-partitions in log order, and the indexes of all other records.
 
-    `key` is an index of `share_partitions`, which are record keys without the record type. `record` is the
-    index among the input records.  A field that a kind of record does not have is -1.
+    `key` is an index of `share_partitions`, which are record keys without the record type. `record` has the
+    index of each decoded record among the input records. If a record has no such field, the value in the
+    column is -1.
     """
 
     record: Ints
@@ -130,7 +131,7 @@ class DecodedRecords:
         return len(self.record)
 
     def take(self, wanted: Bools) -> "DecodedRecords":
-        """Return the selected records; `share_partitions` and the indexes of other records are kept."""
+        """Return the selected share-partition records; all other fields are unchanged."""
         if wanted.all():
             return self
         new_row = np.cumsum(wanted) - 1
@@ -151,7 +152,8 @@ class DecodedRecords:
 def decode(records: Records) -> DecodedRecords:
     """Decode the records of one state partition; the input has no records of control batches.
 
-    This function does not check owner epochs; see `coordinator.recovery.scan.FencedRecordFilter`.
+    This function does not remove records of fenced owners; see
+    `coordinator.recovery.scan.FencedRecordFilter`.
     """
     rows, claims, unknown, undecodable = _classify_keys(records.keys)
     key, share_partitions, garbled = _number_share_partitions(records.keys, rows)
@@ -181,9 +183,9 @@ def decode(records: Records) -> DecodedRecords:
 
 
 def _classify_keys(keys: ByteSpans) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the indexes of four kinds of records by key: share-partitions, claims, unknown, undecodable.
+    """Classify records by key; return the indexes of share-partition, claim, unknown and undecodable records.
 
-    Releases and renewals of ownership are omitted.
+    Records that release or renew ownership are omitted.
     """
     typed = keys.length >= 2
     i2 = unaligned_view(keys.data, ">i2")
@@ -205,7 +207,7 @@ def _classify_keys(keys: ByteSpans) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _number_share_partitions(keys: ByteSpans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
-    """Number the share-partitions of records; also return which records have an invalid group id.
+    """Give each share-partition of the records a number; also return which records have an invalid group id.
 
     The record type is not compared: it is the only difference between the keys of snapshots and updates of a
     share-partition.
@@ -271,7 +273,7 @@ def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, 
 
 
 def _read_state_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Read the number of batches at each position (-1 if null or invalid), and the position after it."""
+    """Read the number of state batches at each position (-1: null or invalid), and the position after it."""
     byte = data[at]
     count = (byte & 0x7F).astype(np.int64)
     behind = at + 1
@@ -290,7 +292,7 @@ def _read_state_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_delivery_complete_counts(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """Read the tagged field DeliveryCompleteCount, -1 if a value does not have it.
+    """Read the tagged field DeliveryCompleteCount of record values; -1 if a value does not have it.
 
     Also return which values have no other tagged fields and no trailing bytes.
     """
@@ -306,7 +308,7 @@ def _read_delivery_complete_counts(data: Bytes, at: Ints, end: Ints) -> tuple[In
 
 
 def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, Ints]:
-    """Read `count` batches from each position; also return the rows with tagged fields in a batch."""
+    """Read `count` state batches from each position; also return the rows with tagged fields in a batch."""
     total = int(count.sum())
     if not total:
         return NO_BATCHES, NO_BATCHES.row

@@ -1,4 +1,4 @@
-"""Convert the records of share-partitions to rows of `HISTORY`: the decoded log, one row for each record."""
+"""Convert the records of share-partitions to rows of `HISTORY`, one decoded row for each record."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ _NUMBERS = (
 
 
 def history_rows(records: Records) -> pa.RecordBatch:
-    """Decode the records of one state partition; records without a share-partition are left out."""
+    """Decode the records of one state partition; omit records that belong to no share-partition."""
     decoded = decode(records.data_records())
     names = [parse_identity(identity) for identity in decoded.share_partitions]
     key = pa.array(decoded.key)

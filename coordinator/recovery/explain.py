@@ -25,7 +25,7 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 
 @dataclass(frozen=True)
 class Explanation:
-    """The history of a share-partition; `offset` is the selected record, if any.
+    """The history of a share-partition, or of the record at `offset` of its user topic.
 
     `damages` are those of its state partition: records may be missing in the history.
     """
@@ -61,11 +61,11 @@ def explain(
     cut: LogCut | None = None,
     state_partitions: int | None = None,
 ) -> Explanation:
-    """Return the history of a share-partition, or of one record of its topic.
+    """Return the history of a share-partition, or of one record of its user topic.
 
-    Reads the state partition that the hash selects; if it has no records of the share-partition, reads all
-    state partitions. Raises ConfigError if the share-partition is not in the log, and LogError or OSError if
-    reading fails.
+    The function reads the state partition that the hash selects. If there are no records of the
+    share-partition, the function reads all state partitions. Raises ConfigError if the share-partition is not
+    in the log, and LogError or OSError if reading fails.
     """
     engine = LocalEngine(1)
     state_partitions = state_partitions or count_state_partitions(source.plan(cut or LogCut()).starts)
@@ -84,7 +84,7 @@ def explain(
 
 
 def _event_to_json_values(event: HistoryEvent) -> dict[str, Any]:
-    """Return an event as values for JSON."""
+    """Convert an event of the history to values for JSON."""
     step = event.step
     return {
         "state_partition": step.state_partition,
@@ -99,7 +99,7 @@ def _event_to_json_values(event: HistoryEvent) -> dict[str, Any]:
 
 
 def state_to_json_values(state: ShareState) -> dict[str, Any]:
-    """Return a state as values for JSON."""
+    """Convert a share-partition's state to values for JSON."""
     return {
         "start_offset": state.start_offset,
         "delivery_complete_count": state.delivery_complete_count,

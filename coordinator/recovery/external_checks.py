@@ -17,7 +17,7 @@ from coordinator.recovery.checks.cluster import (
     TopicPartition,
     check_configs,
     check_groups,
-    check_offsets_in_log,
+    check_offsets_in_user_topics,
     report_missing_states,
 )
 from coordinator.recovery.checks.findings import Finding, findings_output
@@ -43,7 +43,8 @@ AnyT = TypeVar("AnyT")
 _TOPICS_MAX = 200
 
 _HAS_STATE_OUTPUT, _FAILURE_OUTPUT = "has_state", "failure"
-# Rows with `check` and `reason`; with `topic_id` and `name`; states that differ from those of a coordinator.
+# Outputs with rows of `check` and `reason`; of `topic_id` and `name`; of states that differ from those of a
+# coordinator.
 NOT_CHECKED_OUTPUT, TOPICS_OUTPUT, DIFFERENT_OUTPUT = "not_checked", "topics", "different"
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 _FAILURES = (CoordinatorError, OSError)
@@ -52,7 +53,7 @@ _CUT = "the log was read up to a cut, and only the current state of the cluster 
 
 
 class ExternalCheck:
-    """Checks of an audit that need data besides the log: those with the ids `checks`.
+    """Checks of an audit that need other data than the log; `checks` has their ids.
 
     If the data cannot be read, the checks are not made; the audit goes on and reports the reason. If the user
     requested the checks (`is_requested`), the audit is not clean without them.
@@ -64,14 +65,14 @@ class ExternalCheck:
         self._failure = ""
 
     def read_before_log(self) -> None:
-        """Read the data of the other system that must be older than the log. Raises LogError."""
+        """Read the data of the cluster or coordinator that must be read before the log. Raises LogError."""
 
     def comparison(self, plan: ReadPlan) -> StateTask | None:
-        """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
+        """Return the task that compares the states of a state partition, or None. Raises LogError."""
         raise NotImplementedError
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterable[NamedOutput]:
-        """Yield the results that the comparisons did not yield; the log has the outputs of all tasks.
+        """Yield further results after the comparisons; `log` has the outputs of all tasks.
 
         Raises LogError.
         """
@@ -83,7 +84,10 @@ class ExternalCheck:
             self.read_before_log()
 
     def task(self, plan: ReadPlan) -> StateTask | None:
-        """Return the comparison of states, if any. If it fails, it yields the reason as its output."""
+        """Return the task that compares states, or None.
+
+        If the comparison fails, the task yields only the reason.
+        """
         comparison = None
         if not self._failure:
             with self._record_failure():
@@ -111,7 +115,7 @@ class ExternalCheck:
 def _compare_or_yield_failure(
     comparison: StateTask, checks: Sequence[str], partition: PartitionStates
 ) -> Iterable[NamedOutput]:
-    """Run a comparison; if it fails, return the reason as its only output."""
+    """Run a comparison of states; if it fails, yield only an output with the reason."""
     try:
         return list(comparison(partition))
     except _FAILURES as error:
@@ -126,10 +130,10 @@ def not_checked_output(reasons: Mapping[str, str]) -> NamedOutput:
 
 
 class ClusterCheck(ExternalCheck):
-    """Checks P5, X2 and X5: compare with the configs, share groups and user topics of a cluster.
+    """Compares a log with the topic configs (P5), share groups (X2) and user topics (X2, X5) of a cluster.
 
-    P5 needs a log that is a topic of the cluster. X2 and X5 are made only for a whole log: with a cut, state
-    that was initialised after the cut would be reported as missing.
+    P5 is made only if the log is a topic of the cluster. X2 and X5 are made only for a whole log: with a cut,
+    state that was initialised after the cut would be reported as missing.
     """
 
     def __init__(
@@ -156,14 +160,14 @@ class ClusterCheck(ExternalCheck):
         self._initialised: list[bytes] = []
 
     def read_before_log(self) -> None:
-        """Read the share-partitions that groups have initialised; the log, read later, must have them."""
+        """Read which share-partitions groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
             self._initialised = sorted(
                 {record_key_identity(key) for key in list_initialised_keys(**self._access)}
             )
 
     def comparison(self, plan: ReadPlan) -> StateTask | None:
-        """Return the comparison of states with groups and user topics."""
+        """Return the task that compares states with share groups and user topics."""
         if self._is_cut:
             return None
         return partial(
@@ -207,10 +211,10 @@ async def _list_groups(access: Mapping[str, Any]) -> Collection[str]:
 def compare_with_cluster(
     access: Mapping[str, Any], initialised: pa.Array, limits: Limits, partition: PartitionStates
 ) -> Iterator[NamedOutput]:
-    """Compare the states of a state partition with groups and user topics.
+    """Compare the states of a state partition with share groups and user topics of a cluster.
 
-    `initialised` are the record keys of the share-partitions that groups have initialised.  Yields findings,
-    topic names, and which of these share-partitions have state or were deleted.
+    `initialised` are the record keys of the share-partitions that groups have initialised. Yields findings,
+    topic names, and which initialised share-partitions have state or were deleted.
     """
     number = partition.state_partition
     keys = set(map(row_share_partition, partition.rows(_KEY_COLUMNS)))
@@ -219,7 +223,7 @@ def compare_with_cluster(
     yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
     if not keys:
         return
-    # The groups are listed after the log was read, because a group may have been created meanwhile.
+    # The groups are listed after the log was read, so that a group created during the read is known.
     groups = run_coroutine_on_thread(_list_groups(access))
     names, starts, ends = run_coroutine_on_thread(
         _read_topics(access, {(key.topic_id, key.partition) for key in keys})
@@ -229,7 +233,7 @@ def compare_with_cluster(
     for chunk in partition.chunks():
         found = [
             *check_groups(chunk, groups, names),
-            *check_offsets_in_log(chunk, starts, ends, limits),
+            *check_offsets_in_user_topics(chunk, starts, ends, limits),
         ]
         yield from findings_output(number, found)
 
@@ -250,7 +254,7 @@ async def _read_topics(
 
 
 class LiveCheck(ExternalCheck):
-    """Check X1: compare the states with those of a live coordinator."""
+    """Compares the states in a log with those of a live coordinator (check X1)."""
 
     def __init__(self, source: Source, live: str | LiveCoordinator) -> None:
         super().__init__(("X1",), is_requested=True)
@@ -263,7 +267,7 @@ class LiveCheck(ExternalCheck):
         return self._task
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:
-        """Read the log again, and report which responses differ from all states since the first read."""
+        """Read the log again; report the responses that differ from all states since the first read (X1)."""
         comparison = resolve_differences(engine, self._source, self._task, log, {})
         different = {each.key for each in comparison.different}
         yield from findings_output(

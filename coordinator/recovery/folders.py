@@ -4,8 +4,8 @@ A location is a path or a URI that `obstore` knows: `s3://bucket/prefix` (or `s3
 `gs://` or `az://`.  Credentials come from the environment of each process, for example AWS_ACCESS_KEY_ID.
 
 `write` and `create` make a file visible only with its whole content.  `create` never replaces a file, so of
-several writers, one succeeds.  A file of `writer` may be partial after a failure, so another file must name
-it.
+several writers, one succeeds. After a failure, a file of `writer` may be incomplete, so readers use only
+files that a complete file names.
 """
 
 import io
@@ -39,7 +39,10 @@ PARQUET_OPTIONS: dict[str, Any] = {"compression": "zstd", "write_page_checksum":
 
 
 class Folder:
-    """A local directory. Methods raise OSError; reading a missing file raises FileNotFoundError."""
+    """A local directory.
+
+    All methods raise OSError; reading a missing file raises FileNotFoundError.
+    """
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -60,7 +63,7 @@ class Folder:
         return str(Path(self.location).resolve())
 
     def names(self) -> list[str]:
-        """Return the sorted names of the files, without those of sub-folders; none if there is no folder."""
+        """Return the sorted names of the files directly in this folder; empty if it does not exist."""
         return sorted(self._list()[0])
 
     def folder_names(self) -> list[str]:
@@ -98,7 +101,7 @@ class Folder:
 
     @contextmanager
     def _temporary_file(self, name: str, data: bytes) -> Iterator[Path]:
-        """Write a hidden temporary file durably, and yield its path, so that the caller renames it.
+        """Write a hidden temporary file durably, and yield its path; the caller renames the file.
 
         Delete the files that killed processes left.
         """
@@ -141,7 +144,7 @@ class Folder:
         return Path(self.location, name)
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
-        """Open a Parquet file, of which only the parts that are used are read; the caller closes it."""
+        """Open a Parquet file, without reading the whole file; the caller closes it."""
         return pq.ParquetFile(self._open_for_reading(name), pre_buffer=True, page_checksum_verification=True)
 
     def write_parquet(self, name: str, table: pa.Table) -> None:
@@ -190,7 +193,7 @@ class ObjectFolder(Folder):
 
     def _list(self) -> tuple[list[str], list[str]]:
         found = self._request("list_with_delimiter")
-        # Some programs mark a folder with an object without a name.
+        # Some programs create an object with an empty name to mark a folder.
         return [each["path"] for each in found["objects"] if each["path"]], found["common_prefixes"]
 
     def read(self, name: str) -> bytes:
@@ -298,7 +301,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 class _ObjectWriter(io.RawIOBase):
-    """Adapts the writer of an object to a binary file; the caller closes the writer."""
+    """A binary file that writes to an object; the caller closes the object's writer."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -311,7 +314,7 @@ class _ObjectWriter(io.RawIOBase):
 
 
 def open_folder(location: Location) -> Folder:
-    """Return the folder at a path or URI; nothing is opened yet."""
+    """Return the folder at a path or URI, without access to the directory or object store."""
     text = str(location)
     return ObjectFolder(text.rstrip("/")) if _URI.fullmatch(text) else Folder(text)
 

@@ -1,7 +1,7 @@
-"""Fold share-partitions record by record with the coordinator's own code, and return each intermediate state.
+"""Replay the records of share-partitions with the coordinator's code, and return each intermediate state.
 
-The engine reads the log once and selects the records of these share-partitions. This process folds the
-records, so this module is used only for few share-partitions: for the jobs `explain` and `diff`.
+The engine reads the log once and selects the records of the given share-partitions. This process replays the
+records one by one, so only the jobs `explain` and `diff`, which need few share-partitions, use this module.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -23,13 +23,13 @@ from coordinator.shard.history import HistoryStep
 from protocol.state_records import SharePartitionKey, decode_record
 
 SELECTED_OUTPUT = "selected"
-# Maximum number of records that are decoded at a time.
+# The maximum number of records that are decoded at a time, to limit the memory.
 _CHUNK_RECORDS = 20_000
 _COLUMNS = ("state_partition", "log_offset", "timestamp_ms", "owner_epoch", "key", "value")
 
 
 class History(NamedTuple):
-    """The log that was read, and the steps of the selected share-partitions, in log order for each."""
+    """The log that was read, and the steps of the selected share-partitions, each in log order."""
 
     log: LogReadResult
     steps: Iterable[HistoryStep]
@@ -53,7 +53,7 @@ def read_history(
     )
     order = [(name, "ascending") for name in ("state_partition", "log_offset")]
     table = log.table(SELECTED_OUTPUT, RECORDS).select(_COLUMNS).sort_by(order)
-    return History(log, _iterate_steps(table))
+    return History(log, _iterate_history_steps(table))
 
 
 def _make_observers(wanted: frozenset[bytes], plan: ReadPlan, attempt: int) -> MakeObserver:
@@ -82,7 +82,7 @@ class _RecordSelection:
             yield NamedOutput(SELECTED_OUTPUT, self._scan.state_partition, rows)
 
 
-def _iterate_steps(records: pa.Table) -> Iterator[HistoryStep]:
+def _iterate_history_steps(records: pa.Table) -> Iterator[HistoryStep]:
     states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
     for batch in records.to_batches(_CHUNK_RECORDS):
         for row in batch.to_pylist():

@@ -1,8 +1,8 @@
 """Read a log for any job: plan log ranges, read them with an engine, and read pruned partitions again.
 
-Three pairs of independent counts are compared, so that a loss causes an error instead of wrong results:
-planned ranges, and ranges with a result; records that the source yielded, and records in the summaries;
-states that were written, and states that are in the files.
+Three pairs of independent counts are compared, so that a loss causes an error instead of wrong results. The
+first pair is planned ranges and ranges with a result. The second pair is records that the source yielded and
+records in the summaries. The third pair is states that were written and states in the files.
 """
 
 from collections import Counter
@@ -21,18 +21,19 @@ from coordinator.recovery.scan import DAMAGES_OUTPUT, RANGES_OUTPUT, MakeObserve
 from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
 from coordinator.recovery.tasks import NamedOutput
 
-# Names of outputs: the number of a range that was read, with the number of its records; the new log start of
-# a range that could not be read because it was pruned.
+# Names of outputs. The first has the index of a range that was read, and the number of its records. The
+# second has the new log start of a range that could not be read because it was pruned.
 COUNTS_OUTPUT, PRUNED_OUTPUT = "counts", "pruned"
 
 _READS_MAX = 5
 
-# Returns the observers for a plan. The attempt distinguishes the files of a repeated read.
+# A function of a plan and the number of the attempt, which returns a factory of observers. The files of a
+# repeated read have the number in their names.
 MakeObservers = Callable[[ReadPlan, int], MakeObserver]
 
 
 class ResultsIncomplete(LogError):
-    """Results were lost or duplicated."""
+    """Raised if results of tasks were lost or duplicated."""
 
     def __init__(self, found: str) -> None:
         super().__init__(f"the results are incomplete: {found}; nothing was written; run the job again")
@@ -40,7 +41,7 @@ class ResultsIncomplete(LogError):
 
 @dataclass(frozen=True)
 class LogReadResult:
-    """The plan of a log that was read, and the outputs of all ranges.
+    """The plan of a log that was read, and the task outputs of all its ranges.
 
     `pruned_during_read` has the new log start offsets of state partitions that were pruned during the read.
     """
@@ -54,12 +55,12 @@ class LogReadResult:
         return output_rows(self.outputs, name)
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return an output of all state partitions."""
+        """Return the outputs with this name, of all state partitions, as one table."""
         return pa.Table.from_batches([each.rows for each in self.outputs if each.name == name], schema)
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
-        """The row of `RANGES` of each state partition, in their order."""
+        """The row of `RANGES` of each state partition, ordered by state partition."""
         return sorted(self.rows(RANGES_OUTPUT), key=lambda row: row["state_partition"])
 
     @property
@@ -85,11 +86,11 @@ def read_log(
 ) -> LogReadResult:
     """Read a log up to a cut (log offsets, a time, or its end).
 
-    If `state_partitions` are given, other ranges are not read.  With `skip_damage`, the rest of a range that
-    its source cannot read is reported as damage.  If a state partition is pruned during the
-    read, it is planned and read again, because newer snapshots may have replaced the pruned records. Raises
+    If `state_partitions` are given, other ranges are not read. With `skip_damage`, if a range becomes
+    unreadable, the rest of the range is reported as damage. If a state partition is pruned during the read,
+    it is planned and read again, because newer snapshots may have replaced the pruned records. Raises
     ConfigError for a cut below the log start, LogUnavailable if the log is pruned faster than it can be read,
-    and ResultsIncomplete.
+    and ResultsIncomplete if the counts differ.
     """
     cut = cut or LogCut()
     plan = check_cut(source.plan(cut), cut)
@@ -101,7 +102,7 @@ def read_log(
         found = engine.run(
             partial(read_range, source, make_observers(plan, attempt), plan.starts, skip_damage), numbered
         )
-        _check_counts(found, len(numbered))
+        _check_result_counts(found, len(numbered))
         pruned: dict[int, int] = {}
         for each in found:
             if each.name == PRUNED_OUTPUT:
@@ -113,7 +114,7 @@ def read_log(
         pruned_during_read |= pruned
         outputs = [each for each in outputs if ALL not in pruned and each.state_partition not in pruned]
         again = source.plan(cut)
-        plan = check_cut(again if ALL in pruned else _replace_pruned(plan, again, pruned), cut)
+        plan = check_cut(again if ALL in pruned else _replace_pruned_ranges(plan, again, pruned), cut)
         ranges = [
             each
             for each in _select_ranges(again, state_partitions)
@@ -182,8 +183,11 @@ class _RangeChunks:
                 yield replace(make_empty_records(number), damages=(lost,))
 
 
-def _check_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
-    """Compare the outputs with the plan and with their summaries. Raises ResultsIncomplete."""
+def _check_result_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
+    """Raise ResultsIncomplete if a planned range has no result, or if the numbers of records differ.
+
+    Raises ResultsIncomplete.
+    """
     counts = output_rows(outputs, COUNTS_OUTPUT)
     read = Counter(row["range"] for row in counts)
     missing, twice = planned - len(read), sum(count > 1 for count in read.values())
@@ -195,8 +199,8 @@ def _check_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
         raise ResultsIncomplete(f"the source yielded {given} records, but the ranges report {summed}")
 
 
-def _replace_pruned(planned: ReadPlan, again: ReadPlan, state_partitions: Collection[int]) -> ReadPlan:
-    """Return `planned` with the given state partitions taken from the later plan `again`."""
+def _replace_pruned_ranges(planned: ReadPlan, again: ReadPlan, state_partitions: Collection[int]) -> ReadPlan:
+    """Return the plan `planned`, but with the state partitions `pruned` as in the later plan `again`."""
 
     def replace_partitions(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
         return {p: at for p, at in before.items() if p not in state_partitions} | {
@@ -216,7 +220,7 @@ def _replace_pruned(planned: ReadPlan, again: ReadPlan, state_partitions: Collec
 
 
 def check_cut(plan: ReadPlan, cut: LogCut) -> ReadPlan:
-    """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
+    """Raise ConfigError for a cut below the log start; note states that may be incomplete at the cut."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()
     for state_partition, offset in sorted((cut.offsets or {}).items()):

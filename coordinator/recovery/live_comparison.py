@@ -1,11 +1,11 @@
 """The job `diff`, and check X1: compare the states in a log with the responses of a live coordinator.
 
-Writes continue during the comparison. So the log is folded up to its end A, then the coordinator is read. If
-there are differences, the log is read again up to its later end B.  A response is correct if it is the
-share-partition's state at some log offset from A to B.
+Writes continue during the comparison. So the job first reads the log up to its end offset A, then the
+coordinator. If there are differences, the job reads the log again up to the later end offset B. A response is
+correct if it is the share-partition's state at some log offset from A to B.
 
-The states of each state partition are compared by `StateComparison`, where they are made. The driver gets the
-first differences, and reads the log again to resolve them.
+The task that folds a state partition also compares its states (`StateComparison`). The driver gets the first
+differences, and reads the log again to examine them.
 """
 
 from collections import defaultdict
@@ -56,11 +56,12 @@ COUNTS = ("compared", "doubtful", "unknown", "batches_unknown")
 class StateComparison:
     """Compares the states of a state partition with a live coordinator; this is a `StateTask`.
 
-    `groups` selects share groups, all by default. `listed` are share-partitions that another source lists, by
-    state partition. `state_partitions` is None if it is not known.
+    `groups` selects share groups, all by default. `listed` are share-partitions, by state partition, that the
+    coordinator or the groups list. `state_partitions` is their number, or None if it is not known.
 
-    A coordinator reads a share-partition from the state partition of its hash. So a state elsewhere (R8)
-    differs only if the coordinator has no state of the share-partition at all.
+    A coordinator reads a share-partition from the state partition that its hash selects. So a state in
+    another state partition (check R8) differs only if the coordinator has no state of the share-partition at
+    all.
     """
 
     live: str | LiveCoordinator
@@ -77,9 +78,9 @@ class StateComparison:
         listed: Iterable[SharePartitionKey] = (),
         **more: Any,
     ) -> "StateComparison":
-        """Assign the listed share-partitions to state partitions.
+        """Make a comparison, with the listed share-partitions assigned to state partitions.
 
-        If their number is not known, the log lacks some of them. The lists are then not used.
+        If the number of state partitions is not known, the listed share-partitions are not compared.
         """
         found: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
         for key in sorted(set(listed)) if state_partitions is not None else ():
@@ -87,20 +88,24 @@ class StateComparison:
         return cls(live, state_partitions, dict(found), **more)
 
     def __call__(self, partition: PartitionStates) -> Iterator[NamedOutput]:
-        """Yield the counts, and the responses that differ from the state at A."""
+        """Yield the counts of this state partition, and the responses that differ from the state at A."""
         counts = dict.fromkeys(COUNTS, 0)
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
         unseen = {
-            key: None for key in self.listed.get(partition.state_partition, ()) if self._is_selected(key)
+            key: None
+            for key in self.listed.get(partition.state_partition, ())
+            if self._is_group_selected(key)
         }
         for rows in partition.chunks():
             found = {row_share_partition(row): row for row in rows}
             for key in found:
                 unseen.pop(key, None)
-            # A coordinator does not return unreadable states either.
+            # Unreadable states are not compared, because a coordinator does not return them.
             wanted = {
-                key: row for key, row in found.items() if row["unreadable"] is None and self._is_selected(key)
+                key: row
+                for key, row in found.items()
+                if row["unreadable"] is None and self._is_group_selected(key)
             }
             self._compare_with_coordinator(wanted, (), counts, answers, doubtful)
         self._compare_with_coordinator({}, unseen, counts, answers, doubtful)
@@ -109,10 +114,10 @@ class StateComparison:
         yield NamedOutput.from_rows(ANSWERS_OUTPUT, number, *answers)
         yield NamedOutput(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
 
-    def _is_selected(self, key: SharePartitionKey) -> bool:
+    def _is_group_selected(self, key: SharePartitionKey) -> bool:
         return not self.groups or key.group_id in self.groups
 
-    def _is_misplaced(self, row: Row) -> bool:
+    def _is_in_wrong_state_partition(self, row: Row) -> bool:
         return self.state_partitions is not None and not is_in_hash_partition(row, self.state_partitions)
 
     def _compare_with_coordinator(
@@ -123,7 +128,7 @@ class StateComparison:
         answers: list[dict[str, Any]],
         doubtful: list[Row],
     ) -> None:
-        """Read share-partitions from the coordinator; add to `counts`, `answers` and `doubtful`."""
+        """Read share-partitions from the coordinator; add results to `counts`, `answers` and `doubtful`."""
         leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
         leader_epochs |= dict.fromkeys(listed, NONE)
         if not leader_epochs:
@@ -134,8 +139,8 @@ class StateComparison:
             answer, row = found[key], rows.get(key)
             state = None if row is None else row_to_comparable_state(row)
             exists = answer.summary is not None
-            if row is not None and exists and not answer.failure and self._is_misplaced(row):
-                # The coordinator has read another state partition, where its answer is compared.
+            if row is not None and exists and not answer.failure and self._is_in_wrong_state_partition(row):
+                # The coordinator's response is about another state partition, whose task compares it.
                 counts["compared"] -= 1
                 continue
             is_doubtful = not answer.failure and not responses_match_any_state([state], answer)
@@ -153,8 +158,8 @@ def row_to_comparable_state(row: Row) -> ComparableState:
     return ComparableState.from_state(make_share_state(row))
 
 
-def _matches(state: ComparableState | None, fields: Mapping[str, Any] | None) -> bool:
-    """Return whether a response agrees with a state; None means no state."""
+def _response_matches_state(state: ComparableState | None, fields: Mapping[str, Any] | None) -> bool:
+    """Return whether the fields of a response equal those of a state; None means no state."""
     if state is None or fields is None:
         return state is None and fields is None
     return not _differing_fields(state, fields)
@@ -165,11 +170,14 @@ def _differing_fields(state: ComparableState, fields: Mapping[str, Any]) -> dict
 
 
 def responses_match_any_state(states: Sequence[ComparableState | None], answer: LiveState) -> bool:
-    """Return whether each of the two responses matches one of the states.
+    """Return whether the ReadSummary and the Read response each match one of the states.
 
-    They may match different states, because the requests are sent one after the other.
+    The two responses may match different states, because the requests are sent one after the other.
     """
-    return all(any(_matches(state, fields) for state in states) for fields in (answer.summary, answer.read))
+    return all(
+        any(_response_matches_state(state, fields) for state in states)
+        for fields in (answer.summary, answer.read)
+    )
 
 
 def describe_difference(state: ComparableState | None, answer: LiveState) -> str:
@@ -206,11 +214,11 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class DiffResult:
-    """Numbers of share-partitions by the result of the comparison.
+    """The result of a comparison: numbers of share-partitions, and the differences.
 
-    `equal_later` counts responses that are correct at a later log offset than A. `unknown` has the reason if
-    a share-partition could not be compared. `batches_unknown` counts states whose batches could not be read.
-    `unlisted` counts differences and unknown share-partitions beyond the limit.
+    `equal_later` counts responses that are correct at a later log offset than A. `unknown` has the reason for
+    each share-partition that could not be compared. `batches_unknown` counts states whose batches could not
+    be read. `unlisted` counts the differences and unknown share-partitions that exceed the limit of the list.
     """
 
     compared: int
@@ -235,8 +243,8 @@ def diff(
 ) -> DiffResult:
     """Compare a log with the coordinator at `live` ("host:port,host:port").
 
-    The share-partitions are those in the log and those in `listed`, which come from the coordinator's HTTP
-    API or from the groups.  Raises LogError and ConfigError.
+    All share-partitions in the log and in `listed` are compared; `listed` comes from the coordinator's HTTP
+    API or from the groups. Raises LogError and ConfigError.
     """
     clock, cut = clock or SystemClock(), LogCut()
     number = count_state_partitions(source.plan(cut).starts)
@@ -253,7 +261,8 @@ def diff(
         note = "the log lacks state partitions, so only state that it has was compared"
         log = replace(log, plan=replace(log.plan, notes=(*log.plan.notes, note)))
     manifest = make_manifest(*("diff", engine, source, cut, log), now_ms=clock.now_ms())
-    # The states of a share-partition since A need its records, which checkpoints do not have.
+    # The log was read without checkpoints, because the states after A need the records of the
+    # share-partitions.
     return resolve_differences(engine, source, task, log, manifest)
 
 
@@ -264,7 +273,7 @@ def resolve_differences(
     log: LogReadResult,
     manifest: Mapping[str, Any],
 ) -> DiffResult:
-    """Read the log from A to B, and return which responses differ from all states between them.
+    """Read the log from A to B, and return the responses that differ from every state from A to B.
 
     `log` is the log up to A, with the outputs of `task`.
     """
@@ -310,7 +319,7 @@ def resolve_differences(
 
 
 def _make_listed_row(key: SharePartitionKey, state_partitions: int | None) -> Row:
-    """Return a row for a share-partition that had no state up to A; it may have one up to B."""
+    """Return a row for a listed share-partition without state at A, which may get state before B."""
     number = NONE if state_partitions is None else routed_to(key, state_partitions)
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
@@ -320,8 +329,8 @@ def _states_after_first_read(
 ) -> tuple[dict[SharePartitionKey, list[ComparableState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
-    The second result has the share-partitions whose states are not known, because their snapshot was pruned
-    since A.
+    The second result is the set of share-partitions whose snapshot was pruned since A, so that their states
+    are not known.
     """
     cut_at: defaultdict[int, int] = defaultdict(int)
     for row in ranges:

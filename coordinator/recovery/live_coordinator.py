@@ -1,9 +1,9 @@
-"""Read share-partitions from a live coordinator, this one or Kafka's, without changing its state.
+"""Read share-partitions from a live coordinator, this project's or Kafka's, without changing its state.
 
 ReadShareGroupState fences lower leader epochs, and the first read with a leader epoch makes Kafka write a
-record. So a read is sent only with a leader epoch that the coordinator knows. The coordinator reports this
-leader epoch in its ReadShareGroupStateSummary response. If that epoch is fenced (it is 0 after an
-initialisation), the greatest leader epoch in the log is used.
+record. So a read is sent only with a leader epoch that the coordinator knows. The leader epoch of a read
+comes from the coordinator's ReadShareGroupStateSummary response. If the coordinator fences that epoch (0
+after an initialisation), the greatest leader epoch in the log is used.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.state_records import SharePartitionKey
 
-# Maximum number of share-partitions in one request, and of concurrent requests.
+# The maximum number of share-partitions in one request, and the maximum number of concurrent requests.
 _KEYS_MAX = 200
 _REQUESTS_MAX = 8
 _RETRY = RetryPolicy(attempts_max=4, first_s=0.25)
 
-# A summary without state, or of a state that was only initialised.
+# The response for a share-partition without state, or with a state that was only initialised.
 _NOTHING = {
     "state_epoch": 0,
     "leader_epoch": 0,
@@ -50,10 +50,10 @@ class LiveCoordinator(NamedTuple):
 
 
 class LiveState(NamedTuple):
-    """The state of one share-partition in the coordinator's two responses: their fields by name.
+    """The state of one share-partition: the fields of the ReadSummary and of the Read response, by name.
 
-    A field is None if the coordinator's version does not send it. Without state, both responses are None. If
-    the Read failed, it has no fields. `failure` is the reason of a failure.
+    A field is None if the coordinator's version does not send it. If there is no state, both responses are
+    None. If the Read request failed, `read` has no fields. `failure` is the reason of a failure.
     """
 
     summary: Mapping[str, Any] | None
@@ -64,7 +64,7 @@ class LiveState(NamedTuple):
 async def read_states(
     live: "str | LiveCoordinator", leader_epochs: Mapping[SharePartitionKey, int]
 ) -> dict[SharePartitionKey, LiveState]:
-    """Read share-partitions; `leader_epochs` has the greatest leader epoch in the log of each.
+    """Read share-partitions; `leader_epochs` maps each one to its greatest leader epoch in the log.
 
     Raises LogUnavailable if no coordinator answers.
     """
@@ -129,7 +129,7 @@ async def _read_batches(
     leader_epochs: Mapping[SharePartitionKey, int],
     found: dict[SharePartitionKey, LiveState],
 ) -> list[SharePartitionKey]:
-    """Read share-partitions into `found`; return the share-partitions whose leader epoch is fenced."""
+    """Read the state batches of share-partitions into `found`; return those whose leader epoch is fenced."""
     fenced = []
     parts: dict[SharePartitionKey, Any] = {
         key: read_api.PartitionData(key.partition, leader_epoch)

@@ -20,7 +20,7 @@ from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.state_tasks import STATES_ORDER, STATES_OUTPUT
 
 MANIFEST = "_manifest.json"
-# A directory with a file for each state partition.
+# The name of a directory, which has a Parquet file for each state partition.
 STATES_FILE = f"{STATES_OUTPUT}.parquet"
 FORMAT = 1
 
@@ -28,7 +28,7 @@ FORMAT = 1
 class LazyStates:
     """States (rows of `STATES`) that are loaded into this process when they are first used.
 
-    `read` returns the states of one state partition, and of all for None.
+    `read` returns the states of one state partition, or all states for None.
     """
 
     def __init__(self, read: Callable[[int | None], pa.Table]) -> None:
@@ -45,8 +45,8 @@ class LazyStates:
         found = self._read(None).cast(STATES)
         return found.sort_by([(name, "ascending") for name in STATES_ORDER])
 
-    def of_partition(self, state_partition: int) -> pa.Table:
-        """Return at least the states of a state partition."""
+    def states_of_partition(self, state_partition: int) -> pa.Table:
+        """Return the states of a state partition, possibly with other states."""
         return self._read(state_partition)
 
 
@@ -58,7 +58,7 @@ def _read_states(folder: Folder, state_partition: int | None) -> pa.Table:
 def make_manifest(
     job: str, engine: Engine, source: Source, cut: LogCut, log: LogReadResult, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
-    """Return the manifest of a job: source, cut, engine and totals; `more` are the job's own entries."""
+    """Return the manifest of a job: source, cut, engine and totals, and the further entries `more`."""
     plan, rows = log.plan, {row["state_partition"]: row for row in log.ranges}
     partitions: dict[str, dict[str, int | None]] = {}
     for number in sorted({*plan.starts, *rows}):
@@ -105,7 +105,7 @@ def check_empty_folder(folder: Folder) -> None:
 def write_results(
     folder: Folder, tables: Mapping[str, pa.Table], manifest: dict[str, Any], written: Mapping[str, int]
 ) -> None:
-    """Write tables as NAME.parquet, then the manifest, which lists them and those already `written`."""
+    """Write tables as NAME.parquet, then the manifest, which lists them and the files `written` before."""
     rows = dict(written)
     for name, table in tables.items():
         folder.write_parquet(f"{name}.parquet", table)
@@ -115,7 +115,10 @@ def write_results(
 
 
 def read_manifest(location: Location) -> dict[str, Any]:
-    """Read the manifest of a directory. Raises ConfigError if there is none, LogDamaged if it is invalid."""
+    """Read the manifest of a result directory.
+
+    Raises ConfigError if it is missing, LogDamaged if it is invalid.
+    """
     folder = open_folder(location)
     try:
         manifest: Any = json.loads(folder.read(MANIFEST))

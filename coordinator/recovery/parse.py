@@ -1,8 +1,8 @@
 """Parse record batches into columns with NumPy; equivalent to `protocol.record_batch`.
 
-A record's position depends on the length of the record before it, so a loop finds the positions. All other
-fields are read from all records at once.  Invalid batches are passed to `decode_batches`, whose exception
-describes the error.
+A record's position depends on the length of the record before it, so a loop finds the positions of records.
+All other fields are read from all records at once. Invalid batches are passed to `decode_batches`, whose
+exception describes the error.
 """
 
 from array import array
@@ -40,7 +40,8 @@ _LOG_APPEND_TIME = 0x08
 _CRC_AT, _COVERED_AT, _MAGIC_AT = 17, 21, 16
 _CRC = Struct(">I")
 
-# A single header: count 1, the length of its name, the name, the length of its value, all as zig-zag varints.
+# A record with only the header of the owner epoch: count 1, name length, name, value length; numbers are
+# zig-zag varints.
 _OWNER = bytes([2, 2 * len(OWNER_EPOCH_HEADER)]) + OWNER_EPOCH_HEADER.encode() + bytes([8])
 _OWNER_HEAD = int.from_bytes(_OWNER[:8], "little", signed=True)
 _OWNER_REST = int.from_bytes(_OWNER[-8:], "little", signed=True)
@@ -50,9 +51,9 @@ _VARINT_BYTES_MAX = 10
 
 
 class ParseResult(NamedTuple):
-    """The records of a buffer.
+    """The records of a buffer of record batches.
 
-    `used_bytes` is the end of the last valid batch; `found` describes the error after it, if any.
+    `used_bytes` is the end position of the last valid batch; `found` describes the error after it, if any.
     """
 
     records: Records
@@ -61,10 +62,11 @@ class ParseResult(NamedTuple):
 
 
 def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
-    """Parse the complete batches at the beginning of a buffer.
+    """Parse the complete record batches at the beginning of a buffer.
 
-    Stops at a batch that is truncated (`found` is None) or invalid (`found` is the error; its positions count
-    from `first_byte`).  Raises DecodeError if a batch has a valid CRC, but invalid records.
+    The function stops at a batch that is truncated (`found` is None) or invalid (`found` is the error).
+    Positions in the error count from `first_byte`. Raises DecodeError if a batch has a valid CRC, but invalid
+    records.
     """
     positions, sizes, found = find_batches(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
@@ -91,7 +93,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
 
 
 def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
-    """Parse the batches at the beginning of a buffer; stop also at a batch with invalid records."""
+    """Parse the record batches at the beginning of a buffer, up to the first batch with any error."""
     try:
         return parse(state_partition, buffer, first_byte=first_byte)
     except DecodeError as error:
@@ -108,7 +110,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
 
 
 def find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
-    """Return positions and sizes of valid batches at the beginning of a buffer, and the error after them."""
+    """Return positions and sizes of the valid record batches at the beginning, and the error after them."""
     view = memoryview(buffer)
     positions: list[int] = []
     sizes: list[int] = []
@@ -152,7 +154,7 @@ def _read_headers_of_batches(data: Bytes, at: Ints, size: Ints) -> BatchHeaders:
 def _decompress_batches(
     data: Bytes, head: BatchHeaders, begin: Ints, end: Ints, compressed: Ints, first_byte: int
 ) -> tuple[Bytes, Ints, Ints]:
-    """Append the decompressed records of compressed batches to the data. Raises DecodeError."""
+    """Append the decompressed records of compressed record batches to the data. Raises DecodeError."""
     parts: list[bytes | memoryview | Bytes] = [data]
     begin, end = begin.copy(), end.copy()
     behind = len(data)
@@ -214,8 +216,8 @@ def _read_records(
 def find_record_starts(data: bytes, begins: list[int], ends: list[int], counts: list[int]) -> bytes | None:
     """Return the positions of records as native 64-bit integers.
 
-    `counts[i]` records are between `begins[i]` and `ends[i]`. Returns None if they do not fill this space
-    exactly. This loop took most of the time of parsing, so it also exists as a compiled function.
+    `counts[i]` records are between `begins[i]` and `ends[i]`. Returns None if the records do not fill this
+    space exactly. The fast path has a compiled version, because this loop took most of the time of parsing.
     """
     starts = array("q")
     for at, end, count in zip(begins, ends, counts, strict=True):
@@ -252,7 +254,7 @@ def _read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Read the owner epochs of records with that header only or no header; also return the other rows."""
+    """Read the owner epochs of records with at most that header; also return the rows with other headers."""
     owner_epoch = np.full(len(at), NONE, np.int64)
     bare = (data[at] == 0) & (at + 1 == end)
     rows = np.flatnonzero(~bare)
@@ -272,7 +274,10 @@ def _read_owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
 def _read_headers(
     data: Bytes, at: Ints, head: BatchHeaders, batch: Ints, irregular: Ints, owner_epoch: Ints
 ) -> None:
-    """Decode the batches of records with other headers, to read their owner epochs. Raises DecodeError."""
+    """Decode record batches one by one to read the owner epochs of records with other headers.
+
+    Raises DecodeError.
+    """
     for row in np.unique(batch[irregular]).tolist():
         raw = data[at[row] : at[row] + head.size_bytes[row]].tobytes()
         (decoded,) = decode_batches(raw)

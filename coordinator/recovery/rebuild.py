@@ -41,7 +41,7 @@ from coordinator.recovery.tasks import NamedOutput
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """States, the ranges that were read, the manifest, and the totals of each state partition."""
+    """The result of a rebuild: states, ranges that were read, manifest, totals of each state partition."""
 
     stored: LazyStates
     ranges: pa.Table
@@ -50,7 +50,7 @@ class RebuildResult:
 
     @property
     def states(self) -> pa.Table:
-        """The states (rows of `STATES`) by group, topic and partition."""
+        """The states (rows of `STATES`), ordered by group, topic and partition."""
         return self.stored.table
 
 
@@ -65,9 +65,10 @@ def rebuild(
 ) -> RebuildResult:
     """Rebuild all states up to a cut; if `to` is given, write them to this new directory.
 
-    With a directory, the processes that read the log write the states, and this process gets only totals.
-    Otherwise this process gets the states that `select` yields of each state partition.  Damage is skipped.
-    The manifest lists it under `damages`, and the share-partitions that may lack updates under `affected`.
+    If `to` is given, the processes that read the log write the states, and this process gets only totals.
+    Otherwise this process gets the states that the task `select` yields for each state partition. Damage is
+    skipped. The manifest lists the damage under `damages`, and the share-partitions that may lack updates
+    under `affected`.
 
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
@@ -101,9 +102,9 @@ def read_states(
     cut: LogCut | None = None,
     state_partitions: Collection[int] | None = None,
 ) -> LogReadResult:
-    """Read a log, from a checkpoint if it has one, and run tasks on the states of each state partition.
+    """Read a log, from a state checkpoint if it has one; run tasks on the states of each state partition.
 
-    `make_tasks` returns the tasks of an attempt to read the log.
+    `make_tasks` returns the tasks for the number of the attempt to read the log.
     """
     if isinstance(source, ArchiveSource):
         source = replace(source, use_checkpoints=True)
@@ -122,8 +123,8 @@ def write_task(to: Folder, attempt: int) -> StateTask:
 def _write_states(folder: Folder, attempt: int, partition: PartitionStates) -> Iterator[NamedOutput]:
     """Write the states of a state partition to a file.
 
-    A repeated task replaces the file by an equal one. An attempt reads the state partition up to another log
-    offset, so it has files of its own.
+    A repeated task replaces the file with an equal file. Each attempt to read the log has its own files,
+    because it reads the state partition up to another log offset.
     """
     order = [(name, "ascending") for name in STATES_ORDER]
     write_states_file(folder, partition.state_partition, attempt, partition.states.sort_by(order))
@@ -131,14 +132,14 @@ def _write_states(folder: Folder, attempt: int, partition: PartitionStates) -> I
 
 
 def write_states_file(folder: Folder, state_partition: int, attempt: int, states: pa.Table) -> None:
-    """Write or replace the file with the states that an attempt found in a state partition."""
+    """Write or replace the file with a state partition's states, for one attempt to read the log."""
     stream = pa.BufferOutputStream()
     pq.write_table(states, stream, **PARQUET_OPTIONS)
     folder.write(f"{state_partition:05d}-{attempt}.parquet", stream.getvalue().to_pybytes())
 
 
 def last_state_files(folder: Folder) -> list[str]:
-    """Return for each state partition the name of the file of its last attempt."""
+    """Return for each state partition the name of its states file from the last attempt to read the log."""
     return list({name.partition("-")[0]: name for name in folder.names()}.values())
 
 
@@ -155,7 +156,7 @@ def delete_states_on_failure(folder: Folder | None) -> Iterator[None]:
 
 
 def check_written_states(folder: Folder, totals: Sequence[Mapping[str, Any]]) -> None:
-    """Delete the files of earlier attempts, and compare the number of states in the others with the totals.
+    """Delete the states files of earlier attempts; compare the number of states in the others with totals.
 
     Raises ResultsIncomplete.
     """
@@ -174,7 +175,10 @@ def check_written_states(folder: Folder, totals: Sequence[Mapping[str, Any]]) ->
 
 
 def open_result_folder(to: Location | None) -> Folder | None:
-    """Return the folder at `to`, or None without it. Raises ConfigError if the folder is not empty."""
+    """Return the folder at `to` for the results, or None if `to` is None.
+
+    Raises ConfigError if the folder is not empty.
+    """
     if to is None:
         return None
     folder = open_folder(to)
@@ -185,9 +189,9 @@ def open_result_folder(to: Location | None) -> Folder | None:
 def store_results(
     folder: Folder | None, log: LogReadResult, tables: Mapping[str, pa.Table], manifest: dict[str, Any]
 ) -> LazyStates:
-    """Write tables and the manifest next to the states that the tasks wrote, and return these states.
+    """Write tables and the manifest to the folder that has the tasks' state files, and return the states.
 
-    Without a folder, return the states that the tasks returned.  Raises ResultsIncomplete.
+    Without a folder, return the states in the task outputs. Raises ResultsIncomplete.
     """
     if folder is None:
         table = log.table(STATES_OUTPUT, STATES)

@@ -12,7 +12,7 @@ from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import RowGroup
 
-# Maximum number of records in a file, and in a row group; a reader holds a whole row group in memory.
+# Maximum number of records in a file, and in a row group, which a reader loads into memory as a whole.
 _FILE_RECORDS = 4_000_000
 _GROUP_RECORDS = 1_000_000
 
@@ -46,11 +46,11 @@ class RecordFileWriter:
             or int(last.log_offset[-1]) + 1 != records.log_offset[0]
             or self._waiting_records + len(records) > _GROUP_RECORDS
         ):
-            self._write_group()
+            self._write_row_group()
         self._waiting.append(records)
         self._waiting_records += len(records)
 
-    def _write_group(self) -> None:
+    def _write_row_group(self) -> None:
         waiting, self._waiting = self._waiting, []
         if self._writer is None:
             self._name = f"{self._prefix}-{self._files}.parquet"
@@ -82,7 +82,7 @@ class RecordFileWriter:
         self._opened.close()
 
     def close(self) -> None:
-        """Write pending records, and make all files durable."""
+        """Write the remaining records, and make all record files durable."""
         if self._waiting:
-            self._write_group()
+            self._write_row_group()
         self._end_file()

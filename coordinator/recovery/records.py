@@ -1,7 +1,7 @@
 """Hold the records of one state partition as NumPy columns, and convert them from and to Arrow.
 
-Byte strings are positions and lengths in one buffer, and are copied only for Arrow.  A buffer ends with
-`PADDING_BYTES` zeros, so that eight bytes can be read at any position.
+A column of byte strings is a buffer with positions and lengths; the bytes are copied only for Arrow. A buffer
+ends with `PADDING_BYTES` zeros, so that eight bytes can be read at any position.
 """
 
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ _VIEW_INLINE_MAX = 12
 
 
 def pad_bytes(*parts: bytes | memoryview | Bytes) -> Bytes:
-    """Return bytes as one array, followed by the padding."""
+    """Return the bytes as an array, followed by `PADDING_BYTES` zeros."""
     arrays = [np.frombuffer(part, np.uint8) if not isinstance(part, np.ndarray) else part for part in parts]
     return np.concatenate([*arrays, np.zeros(PADDING_BYTES, np.uint8)])
 
 
 def unaligned_view(data: Bytes, dtype: str) -> NDArray[Any]:
-    """Return an array whose element i is the number that begins at byte i of the data."""
+    """Return an array whose element i is the number of this type that begins at byte i of the data."""
     size = np.dtype(dtype).itemsize
     return np.ndarray((max(len(data) - size + 1, 0),), dtype, data.data, 0, (1,))
 
@@ -56,7 +56,7 @@ class ByteSpans(NamedTuple):
         return None if length < 0 else self.data[at : at + length].tobytes()
 
     def views(self) -> pa.Array:
-        """Return an Arrow binary-view array, which copies only strings of at most 12 bytes.
+        """Return an Arrow binary-view array; only strings of at most 12 bytes are copied.
 
         The buffer must be shorter than 2 GiB.
         """
@@ -87,7 +87,7 @@ class ByteSpans(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeaders:
-    """The headers of the record batches of records."""
+    """Columns with the headers of the record batches that the records belong to."""
 
     base_offset: Ints
     next_offset: Ints
@@ -140,7 +140,7 @@ def add_gaps(damages: Iterable[Damage], gaps: Iterable[Damage]) -> list[Damage]:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one state partition, in log order; `batch` has the index in `batches` of each record.
+    """Records of one state partition, in log order; `batch` maps each record to its index in `batches`.
 
     If a file ends in an incomplete write, `unread_bytes` is the number of bytes after the last valid batch.
     `damages` are the damaged log ranges before or after the records.
@@ -161,7 +161,7 @@ class Records:
         return len(self.log_offset)
 
     def take(self, rows: Ints | Bools) -> "Records":
-        """Return the selected records; `batches` stays unchanged."""
+        """Return the selected records, with all batch headers."""
         return Records(
             self.state_partition,
             self.log_offset[rows],
@@ -180,11 +180,11 @@ class Records:
         return self.take((self.log_offset >= start) & (self.log_offset < end))
 
     def reaches(self, end: int) -> bool:
-        """Return whether the last record is at log offset `end - 1` or above."""
+        """Return whether the log offset of the last record is at least `end - 1`."""
         return len(self) > 0 and int(self.log_offset[-1]) >= end - 1
 
     def data_records(self) -> "Records":
-        """Return the records without transaction markers."""
+        """Return the records without those of control batches."""
         control = (self.batches.attributes & CONTROL) != 0
         return self.take(~control[self.batch]) if control.any() else self
 
@@ -204,7 +204,7 @@ class Records:
 
 
 def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
-    """Read rows of `RECORDS`: one `Records` for each sequence of rows of the same state partition."""
+    """Convert rows of `RECORDS`; yield a `Records` for each sequence of rows of one state partition."""
     partitions = column_to_ints(rows.column("state_partition"))
     cuts = np.flatnonzero(np.diff(partitions)) + 1
     edges = [0, *cuts.tolist(), len(partitions)]
@@ -247,7 +247,7 @@ def column_to_ints(column: pa.Array) -> Ints:
 
 
 def make_spans(column: pa.Array) -> ByteSpans:
-    """Return an Arrow binary column as spans."""
+    """Convert an Arrow binary column to `ByteSpans`."""
     if column.type != pa.binary():
         column = column.cast(pa.binary())
     _, offsets_buffer, data_buffer = column.buffers()

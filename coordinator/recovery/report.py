@@ -1,4 +1,4 @@
-"""Report an audit as terminal text or as JSON, the verdict first; checks that were not made are listed."""
+"""Format the result of an audit as text for a terminal or as JSON, with the verdict first."""
 
 import json
 from collections import Counter
@@ -19,9 +19,9 @@ _INDENT = " " * 11
 
 # Maximum number of findings that are listed for one check; all are counted, and the JSON lists all.
 EXAMPLES_MAX = 20
-# A lower limit for warnings and information, so that critical findings stay visible.
+# The same limit for warnings and information; it is lower, so that critical findings stay visible.
 _MINOR_EXAMPLES_MAX = 5
-# Maximum number of listed groups that are not whole; the JSON lists all.
+# Maximum number of share groups with problems that the text lists; the JSON lists all.
 _GROUPS_MAX = 20
 
 
@@ -34,18 +34,18 @@ class FindingSection(NamedTuple):
 
     @property
     def count_text(self) -> str:
-        """The number of findings, and of the share-partitions that they concern, if it differs."""
+        """The number of findings, and the number of concerned share-partitions if it is different."""
         total, places = sum(row["count"] for row in self.rows), len(self.rows)
         return f"({places})" if total == places else f"({total} in {places})"
 
     @property
     def examples(self) -> Sequence[Mapping[str, Any]]:
-        """The findings to list; further ones are only counted."""
+        """The findings that the report lists; all other findings are only counted."""
         return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
 
 
 def finding_sections(run: AuditResult) -> list[FindingSection]:
-    """Return the findings by severity and check, the most severe first."""
+    """Group the findings by severity and check, the most severe section first."""
     by_check: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in run.findings.to_pylist():
         by_check.setdefault((row["severity"], row["check"]), []).append(row)
@@ -63,7 +63,7 @@ def _passed_checks(run: AuditResult) -> list[str]:
 
 
 def as_json(run: AuditResult) -> str:
-    """Return the report as JSON: all findings with their meaning."""
+    """Return the audit report as JSON, with all findings and their meaning."""
     found = {
         "verdict": run.summary_line,
         "exit_code": run.exit_code,
@@ -103,7 +103,7 @@ def as_json(run: AuditResult) -> str:
         "passed": _passed_checks(run),
         "not_checked": dict(run.not_checked),
         "partitions": [
-            {**each._asdict(), "prunable": each.prunable, "replay_s": round(each.replay_s, 3)}
+            {**each._asdict(), "prunable": each.prunable_offsets, "replay_s": round(each.replay_s, 3)}
             for each in run.partitions
         ],
         "manifest": run.manifest,
@@ -113,11 +113,11 @@ def as_json(run: AuditResult) -> str:
 
 
 def as_text(run: AuditResult) -> str:
-    """Return the report for a terminal: verdict, facts, findings, what was not checked."""
-    return "".join(f"{line}\n" for line in _text_lines(run))
+    """Return the audit report for a terminal: verdict, facts, findings, and checks that were not made."""
+    return "".join(f"{line}\n" for line in _iterate_report_lines(run))
 
 
-def _text_lines(run: AuditResult) -> Iterator[str]:
+def _iterate_report_lines(run: AuditResult) -> Iterator[str]:
     sections = finding_sections(run)
     verdict = run.summary_line.upper() if sections else run.summary_line
     yield escape_unprintable(f"Recovery audit of {run.manifest['source']}: {verdict}")
@@ -131,17 +131,17 @@ def _text_lines(run: AuditResult) -> Iterator[str]:
         yield f"{_INDENT}{group.command}"
     for section in sections:
         yield ""
-        yield from _section_lines(section)
+        yield from _iterate_section_lines(section)
     yield ""
     passed = ", ".join(_passed_checks(run))
-    if passed and (run.manifest["damages"] or _has_unread_part(sections)):
+    if passed and (run.manifest["damages"] or _is_log_partly_unread(sections)):
         passed = f"in what could be read: {passed}"
     yield from _wrap_fact("passed", passed or "nothing")
     for check, reason in run.not_checked.items():
         yield from _wrap_fact("not run", f"{check}: {reason}")
 
 
-def _section_lines(section: FindingSection) -> Iterator[str]:
+def _iterate_section_lines(section: FindingSection) -> Iterator[str]:
     check = section.check
     yield f"{section.severity.value.upper():<9}{check.id:<4} {check.title} {section.count_text}"
     lines = [f"{format_place(row)}: {row['evidence']}" for row in section.examples]
@@ -153,8 +153,8 @@ def _section_lines(section: FindingSection) -> Iterator[str]:
         yield from _wrap_line(line, " " * 9)
 
 
-def _has_unread_part(sections: Sequence[FindingSection]) -> bool:
-    """Return whether the rest of the log could not be read: a critical P4 without a log offset."""
+def _is_log_partly_unread(sections: Sequence[FindingSection]) -> bool:
+    """Return whether the rest of the log could not be read: a critical finding P4 without a log offset."""
     return any(
         section.check.id == "P4" and section.severity is Severity.CRITICAL and row["log_offset"] == NONE
         for section in sections
@@ -163,7 +163,7 @@ def _has_unread_part(sections: Sequence[FindingSection]) -> bool:
 
 
 def _describe_source(run: AuditResult) -> Iterator[tuple[str, str]]:
-    """Yield label and text of the facts about the log and its read."""
+    """Yield label and text of each fact about the log and about reading it."""
     manifest, totals = run.manifest, run.manifest["totals"]
     cut = manifest["as_of_time"] or (
         "the end of the log" if manifest["as_of_offsets"] is None else f"offsets {manifest['as_of_offsets']}"
@@ -190,13 +190,13 @@ def _describe_source(run: AuditResult) -> Iterator[tuple[str, str]]:
 
 
 def _describe_pruning(partitions: Sequence[PartitionStats]) -> str:
-    """Return how many log offsets can be pruned, and what prevents more."""
-    holding = max(partitions, key=lambda each: each.unprunable)
-    held = f"{sum(each.unprunable for each in partitions):,} are held"
+    """Describe how many log offsets can be pruned, and which share-partition prevents pruning more."""
+    holding = max(partitions, key=lambda each: each.unprunable_offsets)
+    held = f"{sum(each.unprunable_offsets for each in partitions):,} are held"
     if holding.pinned_by:
         since = iso_time(holding.pinned_since_ms)
         held += f", most in state partition {holding.state_partition} by {holding.pinned_by} since {since}"
-    return f"{sum(each.prunable for each in partitions):,} log offsets can be pruned, {held}"
+    return f"{sum(each.prunable_offsets for each in partitions):,} log offsets can be pruned, {held}"
 
 
 def format_place(row: Mapping[str, Any]) -> str:

@@ -1,16 +1,12 @@
 """The job `rewrite`: write the states of a log to a new log, from a backup or with another partition count.
 
-    one task for each state partition of the source: fold, and write a file for each one of the target
-      | work folder
-    one task for each state partition of the target: plan; with `--execute`, write, read again, and compare
-
-The target is a journal or a topic of this project. Each task of the second phase is a migration
-(`coordinator.operate.migration`) to one state partition.  It refuses a target that a coordinator owns or that
-has other state, and continues after it was interrupted.  This process writes a journal, which has only one
-writer; with the local engine, it also writes a topic.
-
-Source and target are compared twice (X4): the migration folds the target record by record, and this job folds
-it in columns.
+First, one task for each state partition of the source writes its states to files, one for each state
+partition of the target. Then, one task for each state partition of the target plans the changes. With
+`--execute`, the task also writes them, reads the target again, and compares the states. The target is a
+journal or a topic of this project. Each of these tasks is a migration (`coordinator.operate.migration`) to
+one state partition, which refuses a target that a coordinator owns or that has other state. This process
+writes a journal, because it can have only one writer; with the local engine, it also writes a topic.
+Source and target are compared twice (check X4): by the migration, and in columns by this job.
 """
 
 from collections import Counter
@@ -71,11 +67,10 @@ from protocol.state_records import SharePartitionKey
 
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 
-# Maximum number of share-partitions of each state partition that reach the driver, and that a note names.
+# Maximum number of share-partitions of each state partition that are sent to the driver, and in a note.
 _NAMED_MAX = 10
 
-# Rows with a kind, a name and a number: totals, actions, states and batches of a group, and the first states
-# that were not copied or that differ.
+# An output with rows of kind, name and number: totals, actions, counts of share groups, first differences.
 _REPORT_OUTPUT = "report"
 _Report = Counter[tuple[str, str]]
 
@@ -84,9 +79,9 @@ _Report = Counter[tuple[str, str]]
 class RewriteResult:
     """The result of a rewrite, or its plan.
 
-    `groups` has the number of share-partitions and of state batches of each group, `actions` the number of
-    share-partitions for each `MigrationAction`.  `different` describes the first differences between source
-    and target; `differences` is the number of all.
+    `groups` maps each share group to its numbers of share-partitions and state batches; `actions` maps each
+    `MigrationAction` to its number of share-partitions. `different` describes the first differences between
+    source and target; `differences` is their total number.
     """
 
     target: MigrationLocation
@@ -123,9 +118,9 @@ def rewrite(
 ) -> RewriteResult:
     """Write the states of a log to a journal or a topic with `state_partitions` state partitions.
 
-    If records are missing (pruned or damaged), the states are written only if `incomplete` is true. The new
-    folder `work` gets the states, and is deleted afterwards. With Spark, all executors must see the same
-    folder. Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
+    If records are missing (pruned or damaged), the states are written only if `incomplete` is true. The
+    states are written to the new folder `work`, which is deleted afterwards. With Spark, all executors must
+    see the same folder. Raises MigrationRefused if state could be lost, ConfigError, LogError, OSError.
     """
     options, cut = options or MigrationOptions(), cut or LogCut()
     place = parse_rewrite_target(target, source)
@@ -136,7 +131,7 @@ def rewrite(
     with _work_folder(engine, work) as folder:
         log = read_states(engine, source, partial(_make_source_tasks, folder, state_partitions), cut=cut)
         if not incomplete:
-            _check_complete(log)
+            _check_source_complete(log)
         numbers = tuple(range(state_partitions))
         parts = [numbers]
         if engine.name == "spark" and place.kind is LocationKind.TOPIC:
@@ -156,7 +151,7 @@ def rewrite(
 
 
 def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
-    """Parse the target. Raises ConfigError unless it is a journal or a topic of this project."""
+    """Parse the text of `--to`. Raises ConfigError unless it names a journal or a topic of this project."""
     kind, _, where = source.text.partition(":")
     known = (
         MigrationLocation(LocationKind(kind), where)
@@ -214,8 +209,8 @@ def _write_states_by_target(
     yield from ()
 
 
-def _check_complete(log: LogReadResult) -> None:
-    """Raise MigrationRefused if records may be missing."""
+def _check_source_complete(log: LogReadResult) -> None:
+    """Raise MigrationRefused if records of the source may be missing."""
     if log.plan.doubtful:
         named = ", ".join(map(str, log.plan.doubtful))
         raise MigrationRefused(
@@ -232,7 +227,7 @@ def _check_complete(log: LogReadResult) -> None:
 
 
 def _verify_source_unchanged(source: Source, cut: LogCut, log: LogReadResult, consequence: str) -> None:
-    """Raise MigrationRefused if the source has more records than were read, unless there is a cut."""
+    """Raise MigrationRefused if the source has new records since it was read, unless the read has a cut."""
     if not cut.is_log_end or END in log.plan.ends.values():
         return
     now = source.plan(LogCut()).ends
@@ -246,7 +241,7 @@ def _verify_source_unchanged(source: Source, cut: LogCut, log: LogReadResult, co
 
 
 class _FoldedStates(LogReader):
-    """The source of a migration: states that were folded before."""
+    """The source of a migration, with states that were folded before the migration."""
 
     def __init__(self, states: Mapping[SharePartitionKey, ShareState]) -> None:
         self._states = states
@@ -256,7 +251,7 @@ class _FoldedStates(LogReader):
         return FoldedLog(self._states, ())
 
     async def end_offsets(self) -> tuple[int, ...]:
-        """Return the ends of `fold`, because the states do not change."""
+        """Return the same end offsets as `fold`, because the folded states do not change."""
         return ()
 
 
@@ -264,8 +259,8 @@ class _FoldedStates(LogReader):
 class TargetWriter:
     """Plans or writes some state partitions of the target; this is a `RangeTask`.
 
-    The `place` of its range has their numbers. `source_partitions` is the number of state partitions of the
-    source, None if it is not known.
+    The field `place` of its log range has the numbers of these state partitions. `source_partitions` is the
+    number of state partitions of the source, None if it is not known.
     """
 
     folder: Folder
@@ -310,7 +305,7 @@ class TargetWriter:
         )
 
     def _rebuild_target(self, numbers: Sequence[int]) -> dict[SharePartitionKey, ShareState]:
-        """Return the states that a coordinator finds in the target."""
+        """Return the states that a coordinator would load from the target."""
         source = open_source(str(self.target), **make_topic_options(self.config))
         log = read_states(LocalEngine(1), source, lambda _: [select_states], state_partitions=numbers)
         return {
@@ -321,14 +316,14 @@ class TargetWriter:
 
 
 def _comparable_values(state: ShareState) -> tuple[object, ...]:
-    """Return the fields that a migration compares, and those that only a rewrite preserves."""
+    """Return the fields that a migration compares, and the fields that only a rewrite keeps."""
     return ComparableState.from_state(state), state.batches, state.create_timestamp
 
 
 def find_different_states(
     wanted: Mapping[SharePartitionKey, ShareState], found: Mapping[SharePartitionKey, ShareState]
 ) -> Iterator[str]:
-    """Yield the share-partitions whose states differ, or that have a state on one side only."""
+    """Yield the share-partitions whose states in source and target differ or are missing in one."""
     for key in sorted({*wanted, *found}):
         if (
             key not in wanted
@@ -343,7 +338,7 @@ def _discard_progress(what: str, done: int, total: int) -> None:
 
 
 def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
-    """Run the writer for each part of the target. Raises ResultsIncomplete if states were not read."""
+    """Run the writer for each set of state partitions. Raises ResultsIncomplete if states are missing."""
     ranges = [LogRange(part[0], 0, 0, place=part, number=number) for number, part in enumerate(parts)]
     outputs = engine.run(writer, ranges)
     report: _Report = Counter()
@@ -366,9 +361,9 @@ def _make_result(
 
     notes = list(log.plan.notes)
     if affected := [row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)]:
-        notes.append(f"{len(affected)} may lack updates: {_format_first(affected, len(affected))}")
+        notes.append(f"{len(affected)} may lack updates: {_format_first_names(affected, len(affected))}")
     if not_copied := report["total", "not_copied"]:
-        named = _format_first(names_of_kind("not_copied"), not_copied)
+        named = _format_first_names(names_of_kind("not_copied"), not_copied)
         notes.append(f"not copied, because another state partition has the valid state: {named}")
     return RewriteResult(
         target=place,
@@ -385,11 +380,11 @@ def _make_result(
     )
 
 
-def _format_first(names: Sequence[str], count: int) -> str:
+def _format_first_names(names: Sequence[str], count: int) -> str:
     more = ", ..." if count > _NAMED_MAX else ""
     return f"{', '.join(names[:_NAMED_MAX])}{more}"
 
 
 def default_partitions(source: Source, config: Config) -> int:
-    """Return the number of state partitions in a source that has all of them, else the configured number."""
+    """Return the source's number of state partitions; if the source lacks some, the configured number."""
     return count_state_partitions(source.plan(LogCut()).starts) or config.state_partitions

@@ -1,7 +1,8 @@
 """Read the log of a state partition once, in log order, and pass its valid records to an observer.
 
 A state partition has all records of its share-partitions, so one pass finds their states, their histories and
-the findings of an audit. A process needs memory for one chunk of records and for the share-partitions.
+the findings of an audit. A process has only one chunk of records, and the states of the share-partitions, in
+memory.
 
 `coordinator.log.claims.FencingFilter` decides which records are valid.
 """
@@ -31,18 +32,19 @@ from protocol.record_batch import LogRecord
 
 RANGES_OUTPUT, DAMAGES_OUTPUT = "ranges", "damages"
 
-# Records that are collected before they are folded, so that folding takes little time compared with decoding.
+# The number of records that are collected before they are folded; then folding takes little time compared
+# with decoding.
 _WAITING_MAX = 200_000
 
 
 class FencedRecordFilter:
-    """Applies `FencingFilter` to columns: it gets only the records that can change the owner epoch.
+    """Applies `FencingFilter` to columns; only records that can change the owner epoch are passed to it.
 
-    These are the first record and the claims. All records between two of them have the same valid epoch.
+    Only the first record and the claims can change the owner epoch that is valid for the following records.
     """
 
     def __init__(self, owner_epoch: int | None = None) -> None:
-        """Begin after a record with this owner epoch; by default, at the start of the log."""
+        """Begin the scan after a record with this owner epoch; by default, at the start of the log."""
         self._rule = FencingFilter()
         self._is_begun = owner_epoch is not None
         self.first_owner_epoch = NONE
@@ -55,7 +57,7 @@ class FencedRecordFilter:
 
     @property
     def owner_epoch(self) -> int:
-        """The owner epoch of valid records at this position; -1 if they carry none."""
+        """The owner epoch of valid records at the current position; -1 if their headers have none."""
         return NONE if self._rule.owner_epoch is None else self._rule.owner_epoch
 
     @property
@@ -64,7 +66,7 @@ class FencedRecordFilter:
         return NONE if self._rule.claim is None else self._rule.claim.owner_epoch
 
     def filter_records(self, records: Records, decoded: DecodedRecords) -> Bools:
-        """Process the next records; return which of the decoded records are valid."""
+        """Process the next records, in log order; return which of the decoded records are valid."""
         deciding = decoded.claims.tolist()
         self.claims += len(deciding)
         if len(records) and not self._is_begun:
@@ -96,11 +98,11 @@ def _log_record(records: Records, row: int) -> LogRecord:
 
 
 class ScannedRecords(NamedTuple):
-    """A chunk, its records without those of control batches, and the decoded valid records."""
+    """A chunk of records, the same records without control batches, and the decoded valid records."""
 
     chunk: Records
     records: Records
-    # Also has the indexes of records that belong to no share-partition.
+    # All decoded records of the chunk, with the indexes of records that belong to no share-partition.
     all_decoded: DecodedRecords
     decoded: DecodedRecords
 
@@ -192,7 +194,7 @@ class PartitionScan:
         return add_gaps(self._damages, self._gaps)
 
     def _index_share_partitions(self, share_partitions: list[bytes]) -> Ints:
-        """Return the indexes of share-partitions in `names`; add new ones."""
+        """Return the index in `names` of each share-partition; append new share-partitions to `names`."""
         found = np.empty(len(share_partitions), np.int64)
         for place, identity in enumerate(share_partitions):
             number = self._numbers.get(identity)
@@ -208,7 +210,7 @@ class PartitionScan:
         return self._owners.owner_epoch
 
     def summary(self) -> dict[str, int | bool]:
-        """Return a row of `RANGES`."""
+        """Return the summary of the records as a row of `RANGES`."""
         owners = self._owners
         return {
             **self._totals,
@@ -274,9 +276,9 @@ def scan_range(
 
 
 class StateFold:
-    """Folds the records of a scan to states, many chunks at a time.
+    """Folds the records of a scan to states; several chunks of records are folded at a time.
 
-    `convert` returns the rows of records, and `fold_rows` folds rows after those of `states`.
+    `convert` converts records to rows, and `fold_rows` folds rows that follow the rows of `states`.
     """
 
     def __init__(
@@ -301,7 +303,7 @@ class StateFold:
                 self.result()
 
     def result(self) -> StateRows:
-        """Return the states after the records that were added, and deleted share-partitions."""
+        """Return rows of the states after the added records, including those of deleted share-partitions."""
         if self._waiting_rows:
             folded = self._fold_rows(concatenate_rows(self._waiting))
             self._waiting, self._waiting_rows = [folded], 0

@@ -1,8 +1,8 @@
 """Define the Arrow schemas of the rows that the recovery jobs read, exchange and write.
 
-The names are those of docs/glossary.md.  Offsets named `log_...`, `range_...` or `needed_from` are offsets of
-the state log; the others are offsets of user topics.  Times are milliseconds since 1970-01-01 UTC.  Spark
-uses the same column names.
+Columns have the names in docs/glossary.md. Columns `log_...`, `range_...` and `needed_from` are offsets of
+the state log; all other offsets are offsets of user topics. Times are milliseconds since 1970-01-01 UTC.
+Spark uses the same column names.
 
 New columns are only added at the end of a schema, so that files of older releases stay readable.
 """
@@ -22,7 +22,7 @@ def required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
-# A stored record, not decoded. The last six columns are from the header of its record batch.
+# A record of the state log, not decoded. The last six columns are from the header of its record batch.
 RECORDS = pa.schema(
     [
         required_field("state_partition", pa.int32()),
@@ -32,7 +32,7 @@ RECORDS = pa.schema(
         pa.field("value", pa.binary()),
         # The writer's owner epoch, from a record header (`coordinator.log.claims`); -1 in Kafka's own topic.
         required_field("owner_epoch", pa.int32()),
-        # Kafka's name for the epoch of the log partition's leader; not the share-partition leader's.
+        # The epoch of the broker that leads the log's partition; not the leader epoch of a share-partition.
         pa.field("partition_leader_epoch", pa.int32()),
         pa.field("producer_id", pa.int64()),
         pa.field("producer_epoch", pa.int16()),
@@ -55,28 +55,28 @@ RANGES = pa.schema(
         required_field("batches", pa.int64()),
         # Size of the stored batches, with their headers and after compression.
         required_field("bytes", pa.int64()),
-        # Owner epoch of the first record, which is used instead of the pruned claim.
+        # Owner epoch of the first record, which is used if the claim before it was pruned.
         required_field("first_owner_epoch", pa.int32()),
         required_field("first_is_claim", pa.bool_()),
-        # The last accepted claim in the range; -1 if there is none.
+        # Owner epoch of the last accepted claim in the range; -1 if there is none.
         required_field("claimed_owner_epoch", pa.int32()),
         required_field("claims", pa.int64()),
-        # Records of unknown types, which Kafka skips, too.
+        # Number of records of unknown types, which Kafka and this project ignore.
         required_field("unknown_records", pa.int64()),
-        # Records whose key cannot be decoded; Kafka refuses to load such a log.
+        # Number of records whose key cannot be decoded; Kafka refuses to load such a log.
         required_field("undecodable_records", pa.int64()),
         required_field("timestamp_ms_min", pa.int64()),
         required_field("timestamp_ms_max", pa.int64()),
-        # Bytes after the last valid batch of a file: a write that is interrupted or in progress.
+        # Bytes after the last valid batch of a file: a write that was interrupted or is in progress.
         required_field("unread_bytes", pa.int64()),
-        # Records that were folded into states: without records of fenced owners.
+        # Number of records that were folded into states, without records of fenced owners.
         required_field("folded_records", pa.int64()),
         # Number of damaged parts of the log, which were skipped.
         required_field("damages", pa.int64()),
     ]
 )
 
-# The columns of `RANGES` whose values are added up for totals.
+# The columns of `RANGES` of which a manifest has the sums.
 RANGE_TOTALS: Final = (
     *("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records"),
     *("unread_bytes", "damages"),
@@ -111,7 +111,7 @@ STATES = pa.schema(
         required_field("state_partition", pa.int32()),
         required_field("needed_from", pa.int64()),
         required_field("last_log_offset", pa.int64()),
-        # The records since the last deletion, and the updates since the last snapshot.
+        # The number of records since the last deletion, and of updates since the last snapshot.
         required_field("records", pa.int64()),
         required_field("updates", pa.int64()),
         required_field("update_bytes", pa.int64()),
@@ -121,10 +121,11 @@ STATES = pa.schema(
     ]
 )
 
-# A state in a checkpoint, with the greatest start offset since its last snapshot.
+# A state in a state checkpoint, with the greatest start offset since the state's last snapshot.
 CHECKPOINTED_STATES = STATES.append(required_field("start_offset_max", pa.int64()))
 
-# Totals of the states of one state partition. The share-partition in `pinned_by` needs the oldest record.
+# Totals of the states of one state partition. The share-partition in `pinned_by` needs the oldest record, so
+# it limits pruning.
 STATE_TOTALS = pa.schema(
     [
         required_field("state_partition", pa.int32()),
@@ -137,7 +138,8 @@ STATE_TOTALS = pa.schema(
     ]
 )
 
-# The decoded records of share-partitions, in log order; a field that a kind of record does not have is -1.
+# The decoded records of share-partitions, in log order; -1 in a column means that the record has no such
+# field.
 HISTORY = pa.schema(
     [
         required_field("state_partition", pa.int32()),

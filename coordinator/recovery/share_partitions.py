@@ -1,10 +1,10 @@
-"""Convert share-partitions between record keys and rows; select the valid state of several state partitions.
+"""Convert share-partitions between record keys and rows; select the valid one of several states.
 
 An *identity* is a record key without its record type: group id, topic id and partition in Kafka's encoding.
 
-A coordinator reads only the state partition that the hash of the share-partition selects, so the state there
-is valid. If the number of state partitions was changed, other state partitions may have older states of the
-share-partition.
+A coordinator reads only the state partition that the hash of the share-partition selects, so only the state
+in that state partition is valid. If the number of state partitions was changed, other state partitions may
+have older states of the share-partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -48,7 +48,10 @@ def state_depends_on(row: Row, log_offset: int) -> bool:
 
 
 def count_state_partitions(numbers: Collection[int]) -> int | None:
-    """Return the number of state partitions; None if the numbers are not 0, 1, 2, ... without a gap."""
+    """Return the number of state partitions in `starts`; None if they are not numbered 0, 1, 2, ...
+
+    without a gap.
+    """
     known = set(numbers)
     return len(known) if known and known == set(range(len(known))) else None
 
@@ -58,10 +61,10 @@ def deduplicate(
 ) -> tuple[dict[SharePartitionKey, AnyT], list[tuple[SharePartitionKey, int]]]:
     """Choose one row of `STATES` for each share-partition.
 
-    The row in the state partition of the hash is chosen. If there is none, or the number of state partitions
-    is not known, the newest row is chosen. Returns the results of `convert` for the chosen rows, because a
-    row as a dict takes kilobytes. Also returns the share-partition and state partition of each row that was
-    not chosen.
+    The row in the state partition that the hash selects is chosen. If that state partition has none, or if
+    the number of state partitions is not known, the newest row is chosen. Returns the results of `convert`
+    for the chosen rows instead of the rows, because a dict takes kilobytes. Also returns the share-partition
+    and state partition of each row that was not chosen.
     """
     chosen: dict[SharePartitionKey, AnyT] = {}
     ranks: dict[SharePartitionKey, tuple[bool, int, int]] = {}
@@ -85,18 +88,18 @@ def is_in_hash_partition(row: Row, state_partitions: int) -> bool:
     return routed_to(row_share_partition(row), state_partitions) == state_partition
 
 
-# Many share-partitions have the same topic.
+# Cache the text, because many share-partitions have the same topic.
 _topic_text = lru_cache(maxsize=10_000)(topic_id_text)
 
 
 def parse_identity(identity: bytes) -> tuple[str, str, int]:
-    """Return group, topic id as text, and partition."""
+    """Return the group id, the topic id as text, and the partition of an identity."""
     group_id, topic_id, partition = identity_to_key(identity)
     return group_id, _topic_text(topic_id), partition
 
 
 def record_key_identity(key: SharePartitionKey) -> bytes:
-    """Return the identity of a share-partition."""
+    """Return the identity of the share-partition of a record key."""
     group = key.group_id.encode()
     return len(group).to_bytes(2) + group + key.topic_id + key.partition.to_bytes(4, signed=True)
 

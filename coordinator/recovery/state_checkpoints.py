@@ -1,4 +1,4 @@
-"""Write a state checkpoint of an archive: continue the states of the previous one up to the archive's end."""
+"""Write a state checkpoint of an archive: update the previous checkpoint with the records since then."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _STATES_OUTPUT, _SCAN_OUTPUT = "states", "scan"
 
 
 def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, now_ms: int) -> int | None:
-    """Write a checkpoint if the latest one is older than the interval; return its number, else None.
+    """If the latest checkpoint is older than the interval, write a checkpoint and return its number.
 
     A checkpoint has the states up to the end of the archive.  Only the records after the previous checkpoint
     are read.  Raises LogError or OSError if reading fails.
@@ -39,7 +39,7 @@ def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, n
     for row in log.rows(_SCAN_OUTPUT):
         summary = json.loads(row["summary"])
         number = summary["state_partition"]
-        # The archive may end after the last record: a part of the log that has no records any more.
+        # The archive may end after its last record, if the log offsets there have no records any more.
         summary["range_end"] = log.plan.ends[number]
         states = pa.Table.from_batches(tables[number], CHECKPOINTED_STATES).combine_chunks()
         parts.append(StoredStates(states, row["owner_epoch"], summary, json.loads(row["damages"])))
@@ -53,7 +53,7 @@ def _make_observers(plan: ReadPlan, attempt: int) -> MakeObserver:
 
 
 class _CheckpointObserver:
-    """Yields the states, and the values with which a scan continues; this is an `Observer`."""
+    """Yields the states, and the values that a later scan needs to continue; this is an `Observer`."""
 
     def __init__(self, scan: PartitionScan) -> None:
         self._scan = scan
@@ -64,7 +64,7 @@ class _CheckpointObserver:
         self._fold.add(scanned.decoded)
 
     def outputs(self) -> Iterator[NamedOutput]:
-        """Yield the states and the values."""
+        """Yield the states, and the values that a later scan needs."""
         number, greatest = self._scan.state_partition, existing_states(self._fold.result())
         columns = [*self._fold.to_arrow().columns, pa.array(greatest["start_offset_max"])]
         states = pa.record_batch(columns, schema=CHECKPOINTED_STATES)

@@ -1,6 +1,6 @@
-"""Process the states of one state partition where they are made: count, select, write, or compare them.
+"""Tasks on the folded states of one state partition: count, select, write, or compare the states.
 
-These tasks run on the executors of Spark. Only their small results reach the driver.
+With Spark, these tasks run on the executors, and only their small results are sent to the driver.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,8 @@ _CHUNK_STATES = 20_000
 class PartitionStates:
     """The states of one state partition, as rows of `STATES`.
 
-    `deleted` are the last tombstones by record key without its type, in an audit.
+    In an audit, `deleted` has the last tombstone of each deleted share-partition, by record key without its
+    type.
     """
 
     state_partition: int
@@ -51,7 +52,7 @@ class PartitionStates:
             yield from rows
 
     def match_damages_to_share_partitions(self) -> list[tuple[Damage, tuple[bytes, ...]]]:
-        """Return each damage with the share-partitions that lost records, if they are known.
+        """Return each damage with the share-partitions whose records it destroyed, if they are known.
 
         The keys in damaged records may be wrong, so they are used only if there is a state for every key.
         """
@@ -64,12 +65,12 @@ class PartitionStates:
         ]
 
 
-# Its outputs must be small.
+# The outputs of a task must be small.
 StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
 def empty_partition_states(state_partition: int) -> PartitionStates:
-    """Return the empty result of a state partition that contains no state."""
+    """Return the `PartitionStates` of a state partition that contains no state."""
     return PartitionStates(state_partition, STATES.empty_table())
 
 
@@ -94,7 +95,7 @@ class StateObserver:
 
 
 def count_states(inside: PartitionStates) -> Iterator[NamedOutput]:
-    """Yield a row of `STATE_TOTALS`; this is a `StateTask`."""
+    """Yield the totals of the states as a row of `STATE_TOTALS`; this is a `StateTask`."""
     states, number = inside.states, inside.state_partition
     row: dict[str, Any] = dict.fromkeys(STATE_TOTALS.names, 0)
     row |= {"state_partition": number, "states": len(states), "pinned_by": ""}
@@ -112,17 +113,17 @@ def count_states(inside: PartitionStates) -> Iterator[NamedOutput]:
 
 
 def select_states(inside: PartitionStates) -> Iterator[NamedOutput]:
-    """Yield all states; this is a `StateTask`."""
+    """Yield all states of the state partition; this is a `StateTask`."""
     for rows in inside.states.to_batches():
         yield NamedOutput(STATES_OUTPUT, inside.state_partition, rows)
 
 
 def first_states_task(count: int) -> StateTask:
     """Return the task that selects the first `count` states, ordered by group, topic and partition."""
-    return partial(_select_first, count)
+    return partial(_select_first_states, count)
 
 
-def _select_first(count: int, inside: PartitionStates) -> Iterator[NamedOutput]:
+def _select_first_states(count: int, inside: PartitionStates) -> Iterator[NamedOutput]:
     rows = pc.select_k_unstable(inside.states, count, [(name, "ascending") for name in STATES_ORDER])
     yield from select_states(PartitionStates(inside.state_partition, inside.states.take(rows)))
 

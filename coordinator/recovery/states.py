@@ -1,15 +1,16 @@
 """Fold the records of a state partition to states with NumPy, as `coordinator.shard.state.apply_record` does.
 
-A row is the effect of one record, or of all earlier records of a share-partition (its state).  So the states
-after a chunk of the log are the fold of the states before it and of its records::
+A row has the effect of one record of a share-partition, or of all its earlier records (a state). The states
+after a chunk of the log are the fold of the rows of the states before it and of its records::
 
     states = fold(concatenate(states, rows_from_records(chunk)))
 
-The merge of batches is a maximum (`batch_overlay`), so it does not depend on their order.  A shard removes
-the offsets of a batch below each start offset that is written with the batch or later.  The last start offset
-is usually the greatest one. With brokers of Kafka 4.3 and older, the start offset may decrease.
+The merge of state batches takes the maximum for each offset (`batch_overlay`), so their order does not
+matter. A shard removes the offsets of a state batch below each start offset that is written with the state
+batch or later. The last start offset is usually the greatest start offset. With brokers of Kafka 4.3 and
+older, the start offset may decrease.
 
-Property tests compare the fold with the shard, for all divisions of a log into chunks.
+Property tests compare folded states with a shard's states, for all divisions of a log into chunks.
 """
 
 from collections.abc import Sequence
@@ -39,8 +40,9 @@ CONTINUES = 0  # an update, or an unreadable record: continues the state
 REPLACES = 1  # a snapshot or a folded state: replaces the state, except for the greatest leader epoch
 FORGETS = 2  # a tombstone, or a deleted share-partition: deletes the state
 
-# The columns of a row, besides its batches. `needed_from` is the log offset of the latest snapshot, or of the
-# first record after a deletion. `start_offset_max` is the greatest start offset since then.
+# The columns of a row, except its state batches. `needed_from` is the log offset of the latest snapshot, or
+# of the first record after a deletion. `start_offset_max` is the greatest start offset since the latest
+# snapshot.
 NUMBERS = (
     *("last_log_offset", "needed_from", "effect", "snapshot_epoch", "state_epoch", "leader_epoch"),
     *("leader_epoch_max", "start_offset", "start_offset_max", "delivery_complete_count"),
@@ -51,7 +53,8 @@ NUMBERS = (
 class StoredStates(NamedTuple):
     """The states of a state partition at a log offset, as rows of `CHECKPOINTED_STATES`.
 
-    `summary` is a row of `RANGES` up to that offset. Records with `owner_epoch` are valid after it.
+    `summary` is the row of `RANGES` up to that log offset. After that log offset, records with the owner
+    epoch `owner_epoch` are valid.
     `damages` has the fields of each damage before it.
     """
 
@@ -65,9 +68,9 @@ class StoredStates(NamedTuple):
 class StateRows:
     """Rows of share-partitions; the rows of one share-partition are in log order.
 
-    `key` is the number of the share-partition. `numbers` has the columns `NUMBERS`; in an audit,
-    also those of the audit. The batches of a folded row are merged; those of a record may overlap and have
-    any order.
+    `key` is the number of the share-partition. `numbers` has the columns `NUMBERS`; in an audit, also columns
+    for the checks. The state batches of a folded row are merged; the state batches of a record may overlap
+    and have any order.
     """
 
     key: Ints
@@ -126,12 +129,12 @@ def concatenate_rows(parts: Sequence[StateRows]) -> StateRows:
 
 
 def batch_floors(start_offset: Ints) -> Ints:
-    """Return start offsets; -1 (not known) becomes `LOWEST_OFFSET`, so that it removes no batch."""
+    """Return start offsets as floors; an unknown one (-1) becomes `LOWEST_OFFSET`, which removes no batch."""
     return np.where(start_offset == NO_START_OFFSET, LOWEST_OFFSET, start_offset)
 
 
 def rows_from_records(decoded: DecodedRecords) -> StateRows:
-    """Return one row for each record; `key` is that of the records."""
+    """Return one row for each record, with the record's `key`."""
     rows = len(decoded)
     kind = decoded.kind
     snapshot, update, tombstone = (
@@ -146,7 +149,8 @@ def rows_from_records(decoded: DecodedRecords) -> StateRows:
         "effect": np.select([snapshot, tombstone], [REPLACES, FORGETS], CONTINUES),
         "snapshot_epoch": np.where(is_state, decoded.snapshot_epoch, 0),
         "state_epoch": np.where(snapshot, decoded.state_epoch, 0),
-        # In an update, -1 means unchanged; in a snapshot it is the leader epoch.
+        # In an update, -1 means that the leader epoch is unchanged; in a snapshot, it means that the leader
+        # epoch is -1.
         "leader_epoch": np.where(is_state, decoded.leader_epoch, NO_LEADER_EPOCH),
         "leader_epoch_max": np.maximum(leader_epoch_max, np.where(snapshot, decoded.leader_epoch_max, 0)),
         "start_offset": np.where(is_state, decoded.start_offset, NO_START_OFFSET),
@@ -164,11 +168,11 @@ def rows_from_records(decoded: DecodedRecords) -> StateRows:
 
 
 def fold(rows: StateRows, group: Ints | None = None) -> StateRows:
-    """Fold the rows of each share-partition, or of each group, in the order of the rows.
+    """Fold the rows of each share-partition, or of each number in `group`, in the order of the rows.
 
-    `group` has the number of each row's group.  Groups and share-partitions without a row are left out, and
-    the result is in the order of their numbers.  Takes O(n log n) time for n remaining batches, and O(n) for
-    n rows.
+    `group` has a number for each row; rows of one share-partition with equal numbers are folded to one row.
+    The result is ordered by these numbers, without those that no row has. The function takes O(n log n) time
+    for n remaining state batches, and O(n) time for n rows.
     """
     if not len(rows):
         return rows
@@ -180,7 +184,7 @@ def fold(rows: StateRows, group: Ints | None = None) -> StateRows:
 
 
 class _GroupFold:
-    """Folds the rows of each group to one row; `group` has the group number of each row."""
+    """Folds rows with equal numbers in `group` to one row each (not share groups)."""
 
     def __init__(self, rows: StateRows, group: Ints, groups: int) -> None:
         self.rows = rows
@@ -190,12 +194,12 @@ class _GroupFold:
         replaced_at = self._last_rows(np.flatnonzero(effect != CONTINUES))
         self.forgotten_at = self._last_rows(np.flatnonzero(effect == FORGETS))
         row = np.arange(len(rows))
-        # The rows from the last snapshot or tombstone of their group on, without tombstones.
+        # Whether a row is at or after the last snapshot or tombstone of its group of rows, and no tombstone.
         self.made_of: Bools = (row >= replaced_at[group]) & (effect != FORGETS)
         self.survivors = np.flatnonzero(self.made_of)
 
     def _last_rows(self, rows: Ints) -> Ints:
-        """Return for each group the last of the given rows; -1 if it has none."""
+        """Return for each group of rows the index of its last row among `rows`; -1 if it has none."""
         last = np.full(self.groups, -1, np.int64)
         last[self.group[rows]] = rows
         return last
@@ -215,7 +219,7 @@ class _GroupFold:
         return greatest
 
     def result(self) -> StateRows:
-        """Return one row for each group."""
+        """Return one folded row for each group of rows."""
         rows, survivors = self.rows, self.survivors
         everything = np.arange(len(rows))
         last = self._last_rows(everything)
@@ -255,8 +259,8 @@ class _GroupFold:
         return StateRows(rows.key[last], numbers, batches, unreadable)
 
     def _merge_batches(self, floor: Ints, start_offset_max: Ints) -> StateBatches:
-        """Remove offsets below the start offsets, and merge the batches of each group."""
-        # The last start offset is usually the greatest, and then applies to all batches.
+        """Remove offsets below the start offsets, and merge the state batches of each group of rows."""
+        # The last start offset is usually the greatest start offset, and is then the floor of all batches.
         floors = floor[self.group]
         for group in np.flatnonzero(start_offset_max > floor).tolist():
             self._set_decreasing_floors(group, floors)
@@ -267,9 +271,9 @@ class _GroupFold:
         return overlay_batches(batches._replace(row=self.group[batches.row]))
 
     def _set_decreasing_floors(self, group: int, floors: Ints) -> None:
-        """Set the floor for the batches of each row of a group whose start offset decreased.
+        """Set the floor for the batches of each row of a group of rows whose start offset decreased.
 
-        The last start offset up to a row, and those of all later rows, apply to its batches.
+        The floor of a row is the greatest of the last start offset up to the row and all later start offsets.
         """
         rows = self.rows
         members = self.survivors[self.group[self.survivors] == group]
@@ -293,7 +297,7 @@ def existing_states(rows: StateRows) -> StateRows:
 
 
 def states_to_arrow(rows: StateRows, names: Sequence[bytes], state_partition: int) -> pa.RecordBatch:
-    """Return the existing states as rows of `STATES`; `names` are the record keys without their type."""
+    """Return the existing states as rows of `STATES`; `names` maps keys to record keys without their type."""
     rows = existing_states(rows)
     parsed = [parse_identity(names[number]) for number in rows.key.tolist()]
     special = {

@@ -15,5 +15,5 @@ class NamedOutput(NamedTuple):
 
     @classmethod
     def from_rows(cls, name: str, state_partition: int, *rows: Mapping[str, Any]) -> "NamedOutput":
-        """Return an output with rows that only this project reads; their values determine the types."""
+        """Return an output with rows for this project's use; their values determine the column types."""
         return cls(name, state_partition, pa.RecordBatch.from_pylist(list(rows)))

@@ -1,7 +1,7 @@
 """Derive a verdict on each group from the findings of an audit, and the command that restores it.
 
-A group is *whole*, *suspect* (its state may be wrong), *recoverable* from a copy or as of an earlier log
-offset, or *lost*.  Reports, metrics and exit codes use this verdict.
+A share group is *whole*, *suspect* (its state may be wrong), *recoverable* (from a copy of the log, or as of
+an earlier log offset), or *lost*. Reports, metrics and exit codes use this verdict.
 """
 
 import shlex
@@ -24,7 +24,7 @@ from coordinator.recovery.tasks import NamedOutput
 Row = Mapping[str, Any]
 SharePartitionId = tuple[str, str, int]
 
-# The states that findings concern, and the numbers of other states by group.
+# Names of outputs: the states that findings concern, and the number of other states of each share group.
 CONCERNED_OUTPUT, GROUPS_OUTPUT = "concerned", "groups"
 _ANY_OFFSET = 2**63 - 1
 
@@ -33,7 +33,7 @@ _NO = "every share-partition has its snapshot and all updates after it: NO"
 
 
 class RecoveryStatus(IntEnum):
-    """The status of a share-partition or a group; a higher number is worse."""
+    """The status of a share-partition or a share group; a higher number is worse."""
 
     WHOLE = 0
     SUSPECT = 1
@@ -42,7 +42,7 @@ class RecoveryStatus(IntEnum):
 
 
 class LogCopy(NamedTuple):
-    """An archive of the log, and the log offsets that it has of each state partition.
+    """An archive of the log, and the gapless range of log offsets that it has of each state partition.
 
     `missing` are ranges (inclusive) of log offsets that it lacks.
     """
@@ -53,7 +53,7 @@ class LogCopy(NamedTuple):
     missing: Mapping[int, Sequence[tuple[int, int]]] = {}
 
     def contains_offsets(self, state_partition: int, first: int, last: int) -> bool:
-        """Return whether the archive has these log offsets; if `first` is -1, the state partition."""
+        """Return whether the archive has these log offsets, or the state partition if `first` is -1."""
         if state_partition not in self.ends:
             return False
         start, end = self.starts[state_partition], self.ends[state_partition]
@@ -69,8 +69,8 @@ class LogCopy(NamedTuple):
 class SharePartitionVerdict:
     """A share-partition that is not whole.
 
-    `since_ms` is the time of the first finding, -1 if it is not known.  Its state covers the records of the
-    user's topic from `start_offset` to `last_offset`; both are -1 if there is no state.
+    `since_ms` is the time of the first finding, -1 if it is not known. The state covers the user records from
+    `start_offset` to `last_offset` (inclusive); both are -1 if there is no state.
     """
 
     group_id: str
@@ -81,14 +81,15 @@ class SharePartitionVerdict:
     since_ms: int
     start_offset: int = NONE
     last_offset: int = NONE
-    # The archive or source to restore from. With `cut` (state partition, log offset), only up to that offset.
+    # The archive or source to restore from; if `cut` is (state partition, log offset), only up to that log
+    # offset.
     recover_from: str = ""
     cut: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """A group with the status of its worst share-partition; `command` is what an operator should run next."""
+    """A share group with the status of its worst share-partition; an operator should run `command` next."""
 
     group_id: str
     status: RecoveryStatus
@@ -119,7 +120,7 @@ class Verdict:
 
     @property
     def counts(self) -> dict[RecoveryStatus, int]:
-        """Return how many groups have each status."""
+        """Return the number of share groups with each status."""
         counted = Counter(group.status for group in self.groups)
         return {status: counted[status] for status in RecoveryStatus}
 
@@ -127,7 +128,7 @@ class Verdict:
 class AuditContext(NamedTuple):
     """The input of a verdict besides findings and states; `topics` maps topic ids to topic names.
 
-    `others` are the numbers of share-partitions by group that no finding concerns.
+    `others` maps each share group to its number of share-partitions that no finding concerns.
     """
 
     source: str
@@ -168,7 +169,7 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
 def select_states_for_verdict(findings: Iterable[Row], partition: PartitionStates) -> Iterator[NamedOutput]:
     """Yield the states that the findings of a state partition concern; count the other states by group."""
     places: set[SharePartitionId] = set()
-    # The last log offset of findings that concern the state partition.
+    # The greatest log offset of findings about the whole state partition.
     last = NONE
     for row in findings:
         if finding_effect(row["check"], Severity(row["severity"])) is FindingEffect.NONE:
@@ -200,8 +201,9 @@ def _share_partition_id(row: Row) -> SharePartitionId:
 def _affected_share_partitions(known: Mapping[SharePartitionId, Row], finding: Row) -> list[SharePartitionId]:
     """Return the share-partitions that a finding about a state partition affects.
 
-    A finding about the whole log, such as its configuration, is in the headline and concerns no state yet. If
-    the latest snapshot of a share-partition is after the finding, its state is not affected.
+    A finding about the whole log, such as its configuration, affects no share-partition; only the headline
+    names the finding. If the latest snapshot of a share-partition is after the finding, its state is not
+    affected.
     """
     state_partition = finding["state_partition"]
     return [
@@ -251,7 +253,7 @@ def _classify_finding(
 
 
 def _merge_verdicts(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePartitionVerdict:
-    """Merge two verdicts on a share-partition: the worse status wins, then the earlier cut."""
+    """Merge two verdicts on a share-partition: use the worse status; if they are equal, the earlier cut."""
     no_cut = (0, 2**63)
     worse = min(one, other, key=lambda each: (-each.status, (each.cut or no_cut)[1]))
     times = [each.since_ms for each in (one, other) if each.since_ms >= 0]
@@ -323,7 +325,7 @@ def _quote(word: str) -> str:
 
 
 def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
-    """Return the verdict as one sentence; with a critical finding, it is never positive.
+    """Return the verdict as one sentence, which is never positive if there is a critical finding.
 
     Checks are named if their findings concern no group that is listed.
     """

@@ -1,11 +1,12 @@
 """`make bench`: drive this coordinator, and Kafka's own if Java is installed, with the same requests.
 
-All measured systems run on the same machine and are driven in turn, round by round. Some seconds of warm-up
-load come first, because a JVM needs them.  The first table compares each system with Kafka: the ratio of the
-CPU time of a request, the ratio of requests per second, and the target of each ratio.  Kafka acknowledges
-from the page cache, like this coordinator with journal.sync=os. With `--against COMMIT`, another commit of
-this project is built and measured as an additional system.  With `--log kafka`, this coordinator stores its
-state in a topic of the compared cluster. Reads are measured too, because each read sends a broker request.
+All measured systems run on the same machine and are driven in turn, round by round. Before the measurement,
+some seconds of load warm up the JVM. The first table compares each system with Kafka's coordinator: the
+ratios of CPU time per request and of requests per second, and the target of each ratio. Kafka acknowledges
+writes that are in the page cache, as this coordinator does with journal.sync=os. With `--against COMMIT`,
+another commit of this project is built and measured as an additional system. With `--log kafka`, this
+coordinator stores its state in a topic of the compared cluster. With this option, reads are measured too,
+because each read sends a request to a broker.
 """
 
 import argparse
@@ -72,7 +73,7 @@ class BenchmarkPlan(NamedTuple):
 def start_measured_systems(
     stack: ExitStack, folder: Path, options: argparse.Namespace
 ) -> tuple[list[SystemUnderTest], list[SystemsOnCluster]]:
-    """Start the measured systems and return them; their processes stop when the stack is closed."""
+    """Start the coordinators to measure and return them; their processes stop when `stack` is closed."""
     if options.log == "kafka":
         pairs = [
             stack.enter_context(systems_on_cluster(folder / f"brokers-{brokers}", brokers))
@@ -115,7 +116,7 @@ def measure_all(sides: list[SystemUnderTest], plan: BenchmarkPlan) -> None:
 
 
 def main() -> int:
-    """Measure all systems and print the tables; return 1 if a request was refused."""
+    """Measure all coordinators and print the tables; return 1 if a request was refused."""
     options = _parse_options()
     console = wide_console()
     missing = missing_programs()

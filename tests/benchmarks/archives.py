@@ -1,4 +1,4 @@
-"""Generate archives of a year: one with a few records, and one with only commits, every five minutes."""
+"""Generate archives of a year: one with records, and one with only a commit every five minutes."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ _RECORDS_IN_A_COMMIT = 100
 # The archive with records.
 DAYS, RECORDS_A_DAY, BATCH_RECORDS = 365, 1_000, 100
 _SHARE_PARTITIONS = 20
-# The beginning of a day.
+# The start of the year in ms since 1970: the beginning of a day.
 BEGAN_MS = 1_700_006_400_000
 
 
@@ -48,7 +48,7 @@ class PlanningCost(NamedTuple):
 
 
 def write_commits_of_a_year(folder: Path, *, state_partitions: int = 50) -> int:
-    """Write the commits of all days, one merged commit for each day except the last; return their number."""
+    """Write an archive's commits of a year, merged for each day except the last; return their number."""
     number = 0
     for day in range(_DAYS):
         merged = COMMITS_IN_A_DAY if day < _DAYS - 1 else 1
@@ -105,7 +105,7 @@ def _make_records_of_day(day: int) -> list[tuple[bytes, bytes | None]]:
 
 
 def write_day(folder: Path, day: int) -> SegmentSource:
-    """Write a log that has only the segment of a day, because earlier ones were pruned."""
+    """Write a state log that has only the segment of one day, as if earlier segments were pruned."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / f"{TOPIC}-0").mkdir(parents=True)
     records, begin = _make_records_of_day(day), day * RECORDS_A_DAY
@@ -139,10 +139,10 @@ class SettableClock:
 def write_archive_of_a_year(folder: Path) -> Path:
     """Write an archive once a day for a year, with a state checkpoint each day; return its directory.
 
-    The log is next to it, in `folder/log`.
+    The state log is next to the archive, in `folder/log`.
     """
     clock, target = SettableClock(), folder / "archive"
-    # Durability does not matter here, and takes half of the time.
+    # Disable fsync, because it takes half of the time, and durability does not matter here.
     with mock.patch.object(os, "fsync"):
         for day in range(DAYS):
             clock.ms = BEGAN_MS + (day + 1) * DAY_MS - 1

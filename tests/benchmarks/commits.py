@@ -1,4 +1,4 @@
-"""Build another commit of this project, so that a benchmark can compare it with the working tree."""
+"""Build another Git commit of this project, so that a benchmark can compare it with the working tree."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ _PACKAGE = "coordinator"
 
 
 class CommitBuild(NamedTuple):
-    """A built commit: its short name, how to start it, and the directory of its Python package."""
+    """A built Git commit: its short name, how to start it, and the directory of its Python package."""
 
     name: str
     build: ProgramBuild
@@ -26,7 +26,7 @@ class CommitBuild(NamedTuple):
 
 @contextmanager
 def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
-    """Build a commit below `folder`, with compiled modules and the dependencies of this environment."""
+    """Build a Git commit below `folder`, with compiled modules and the dependencies of this environment."""
     name = _run_command("git", "rev-parse", "--short", f"{commit}^{{commit}}").strip()
     tree, built = folder / "tree", folder / "built"
     _run_command("git", "worktree", "add", "--detach", str(tree), name)

@@ -1,12 +1,12 @@
-"""`make bench-consumers`: compare share consumers of a broker with its own coordinator and with this one.
+"""`make bench-consumers`: compare the speed of share consumers with Kafka's coordinator and with this one.
 
 One broker uses its built-in coordinator. For four other brokers, HAProxy routes the persister's requests to
-this coordinator: two with journal.sync=os, two with always.  In routing mode A, a broker sends
-FindCoordinator before each request. In mode B, it finds `__share_group_state` on its cluster and uses the
-partition leaders (see docs/routing.md).  The sixth broker uses Kafka's `NoOpStatePersister`, which stores no
-state, as the upper bound.  The same consumers read the same records from all brokers in turn. Kafka's own
-`ShareConsumerPerformance` commits the records of each poll. Other consumers acknowledge each record, with a
-commit for each poll or for each record.
+this coordinator, twice with journal.sync=os and twice with journal.sync=always. In routing mode A, a broker
+sends FindCoordinator before each request. In routing mode B, the broker finds `__share_group_state` on its
+cluster and uses the partition leaders (see docs/routing.md). The sixth broker uses Kafka's
+`NoOpStatePersister`, which stores no state, as the upper bound. The same consumers read the same records from
+all brokers in turn. Kafka's own `ShareConsumerPerformance` commits the records of each poll. Other consumers
+acknowledge each record individually, and commit after each poll or after each record.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tests.kafka.toolchain import install_hint, missing_programs
 
 NEWEST = RELEASES[-1]
 KAFKA = "Kafka's own"
-# The upper bound for consumers: a broker that stores no state.
+# The name of the broker that stores no state, which is the upper bound for consumers.
 BOUND = "no state kept"
 _NO_STATE = {"group.share.persister.class.name": "org.apache.kafka.server.share.persister.NoOpStatePersister"}
 _CONSUMER = "org.apache.kafka.tools.ShareConsumerPerformance"
@@ -48,7 +48,7 @@ class TargetRatios(NamedTuple):
 
 
 class ConsumeMode(NamedTuple):
-    """A mode of consumption: topic, number of records and consumers, commit mode, and targets."""
+    """How records are consumed: topic, number of records and consumers, commit mode, and target ratios."""
 
     name: str
     topic: str
@@ -70,7 +70,7 @@ _SECONDS_MAX = 120
 
 
 def consume_modes(records: int, only: str = "") -> list[ConsumeMode]:
-    """Return the modes of consumption whose name contains a text; slow modes use fewer records."""
+    """Return the consume modes whose name contains a text; slow modes use fewer records."""
     modes = [
         ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, TargetRatios(1, 1, 1, 1)),
         ConsumeMode(
@@ -114,7 +114,7 @@ class BrokerWithCoordinator(NamedTuple):
         printed = self._run_tool(
             _CONSUMER, *options, "--num-records", str(mode.records), "--timeout", "20000"
         )
-        return performance_rate(printed)
+        return parse_performance_rate(printed)
 
     def _run_consumers(self, mode: ConsumeMode, group: str) -> float:
         arguments = consumer_arguments(
@@ -136,8 +136,8 @@ class BrokerWithCoordinator(NamedTuple):
         return done.stdout
 
 
-def performance_rate(printed: str) -> float:
-    """Return nMsg.sec from the output of ShareConsumerPerformance: a line of names and a line of values."""
+def parse_performance_rate(printed: str) -> float:
+    """Return the value nMsg.sec from the output of ShareConsumerPerformance, which has a header line."""
     lines = [line.split(", ") for line in printed.splitlines() if line.count(", ") >= 5]
     names, figures = lines[-2], lines[-1]
     return float(figures[names.index("nMsg.sec")])
@@ -151,24 +151,28 @@ def start_brokers(folder: Path) -> Iterator[list[BrokerWithCoordinator]]:
         started = [
             BrokerWithCoordinator(
                 KAFKA,
-                stack.enter_context(built_in_rig(jars, _new_folder(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)),
+                stack.enter_context(
+                    built_in_rig(jars, _create_folder(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)
+                ),
             )
         ]
         for asks, sync in product((True, False), ("os", "always")):
             name = f"ours, sync={sync}" + ("" if asks else NO_LOOKUPS)
             settings = {"journal.sync": sync}
-            led = standalone_rig(jars, _new_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings)
+            led = standalone_rig(
+                jars, _create_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings
+            )
             rig = stack.enter_context(led)
             if not asks:
                 # If Kafka's own topic exists, brokers send requests to its leaders without FindCoordinator.
                 rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
             started.append(BrokerWithCoordinator(name, rig))
-        bound = built_in_rig(jars, _new_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
+        bound = built_in_rig(jars, _create_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
         started.append(BrokerWithCoordinator(BOUND, stack.enter_context(bound)))
         yield started
 
 
-def _new_folder(folder: Path, name: str) -> Path:
+def _create_folder(folder: Path, name: str) -> Path:
     """Create a directory for a broker and its coordinator; a broker accepts no comma in its path."""
     own = folder / "".join(filter(str.isalnum, name))
     own.mkdir()
@@ -178,7 +182,7 @@ def _new_folder(folder: Path, name: str) -> Path:
 def run_rounds(
     folder: Path, modes: list[ConsumeMode], records: int, rounds: int
 ) -> dict[str, dict[str, list[float]]]:
-    """Consume in every mode from every broker, in turn; return records per second by mode and broker."""
+    """Consume in each mode from each broker, in turn; return records per second by mode and broker."""
     with start_brokers(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
         work = progress.add_task("producing", total=(rounds + 1) * len(modes) * len(started))
         for pair in started:

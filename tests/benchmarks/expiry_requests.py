@@ -1,4 +1,4 @@
-"""Count the requests that expiry sends to Kafka, by the number of coordinators.
+"""Count the requests that the expiry of abandoned state sends to Kafka, by the number of coordinators.
 
 The expiry of one coordinator runs on virtual time with as many brokers in memory as there are coordinators.
 """
@@ -28,9 +28,9 @@ TOPIC_ID = bytes(range(16))
 
 
 class OwnedStates:
-    """A replacement of `Runtime` for expiry: the states that one of several coordinators owns.
+    """A replacement of `Runtime` for expiry, with the states that one of several coordinators owns.
 
-    The coordinator has one share-partition of each group.
+    The coordinator owns one share-partition of each share group.
     """
 
     state_partitions = SHARDS
@@ -86,7 +86,7 @@ async def _count_requests(coordinators: int) -> float:
 
 
 def measure_expiry_requests(coordinators: int) -> float:
-    """Return the requests per second of one of these coordinators for 10 000 groups."""
+    """Return the requests per second of one of `coordinators` coordinators, with 10 000 share groups."""
     loop = SimLoop()
     try:
         requests_per_s: float = loop.run_until_complete(_count_requests(coordinators))

@@ -1,9 +1,9 @@
 """Measure how the cost of group membership grows with the number of coordinators, in virtual time.
 
 The ownership code of the share coordinators runs with an in-memory group coordinator that implements Kafka's
-rules and limits.  Each share coordinator has a local broker.  `expiry_requests` adds the requests of expiry
-to those of an idle coordinator.  The command needs some minutes, has no options, and rewrites the table of
-docs/scale.md and its plot.  The figures are counts and virtual time, so they are the same on every machine.
+rules and limits. Each share coordinator has a local broker. `expiry_requests` counts the additional requests
+of expiry. The command takes some minutes, has no options, and rewrites the table and the plot of
+docs/scale.md. The figures are counts and virtual time, so they are the same on every machine.
 """
 
 import argparse
@@ -88,7 +88,7 @@ class _SimulatedFleet:
             await self.replica_group.add(wire=address, broker_id=broker)
 
     async def wait_until_stable(self, replicas: list[GroupReplica]) -> float:
-        """Wait until these coordinators own all shards by one assignment; return the seconds that it took."""
+        """Wait until these coordinators own all shards in one assignment; return the seconds until then."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(300.0):
@@ -121,7 +121,7 @@ async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> Fle
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
-    # A broker is a leader in the metadata, but no coordinator can reach it.
+    # First failure: no coordinator can reach a broker that is a leader in the metadata.
     generation = group.generation
     for replica in replicas:
         replica.link.unreachable_brokers = {coordinators}
@@ -131,7 +131,7 @@ async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> Fle
         replica.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
-    # A machine fails that runs a share coordinator and the broker that is the group coordinator.
+    # Second failure: a machine with a share coordinator and the broker that is group coordinator.
     generation = group.generation
     replicas[0].link.cut = True
     group.brokers.set_down(group.node)
@@ -194,7 +194,7 @@ def make_table(costs: list[FleetCost]) -> str:
 
 
 def write_plot(costs: list[FleetCost]) -> None:
-    """Write the plot of docs/scale.md: an SVG without a background, and without data that differ by run."""
+    """Write the plot of docs/scale.md as an SVG without background and without data that differs by run."""
     # A unit test imports this module, and matplotlib takes a second to load.
     import matplotlib as mpl
     from matplotlib.figure import Figure

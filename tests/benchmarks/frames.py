@@ -26,13 +26,13 @@ HEADER_BYTES = _SIZE.size + _HEADER.size + len(_CLIENT_ID) + 1
 
 # Group ids start with a prefix of this length, so that each run and connection has its own groups.
 GROUP_PREFIX = "bench-00000-0000"
-# Placeholders for offsets and epochs, which occur nowhere else in a request.
+# Placeholders for offsets and epochs; these values occur nowhere else in a request.
 _OFFSET_MARK = 0x7F01_0203_0405_0607
 _EPOCH_MARK = 0x7E11_2233
 
 
 class Frame(NamedTuple):
-    """A request with its size prefix.
+    """An encoded request with its size prefix.
 
     Each repetition adds a step to the int64 offsets at the byte positions `offset_places`, and another step
     to the int32 epochs at `epoch_places`.
@@ -66,7 +66,10 @@ class Workload(Protocol):
     def epoch_step(self) -> int: ...
 
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[ClientRequests]:
-        """Return the simulated client connections of a benchmark run. No two runs share a group."""
+        """Return the simulated client connections of one run of the load generator.
+
+        No two runs use the same share group.
+        """
         ...
 
 
@@ -102,9 +105,9 @@ def request_frame(
 
 
 def _mark_entry(entry: RequestEntry, epochs_grow: bool) -> RequestEntry:
-    """Return an entry with placeholders for its offsets and, with `epochs_grow`, its epochs."""
+    """Return an entry with placeholders instead of its offsets and, with `epochs_grow`, its epochs."""
     batches = [(_OFFSET_MARK, _OFFSET_MARK, *batch[2:]) for batch in entry.batches]
-    # An unknown start offset does not grow.
+    # An unknown start offset (-1) does not increase in the repetitions.
     start_offset = _OFFSET_MARK if entry.start_offset >= 0 else -1
     marked = entry._replace(start_offset=start_offset, batches=batches)
     return marked._replace(state_epoch=_EPOCH_MARK, leader_epoch=_EPOCH_MARK) if epochs_grow else marked
@@ -160,7 +163,7 @@ def initialize_frame(group: str, topic_id: bytes, partitions: Sequence[int], sta
 
 
 def group_prefix(run: int, connection: int) -> str:
-    """Return the prefix of the groups of one connection in one run."""
+    """Return the prefix of the share-group ids of one connection in one run of the load generator."""
     return f"bench-{run:05}-{connection:04}"
 
 

@@ -1,8 +1,8 @@
 """Run this coordinator with its state in a topic, and Kafka's own, for `make bench` with `--log kafka`.
 
 Both coordinators store state on the same cluster, with one replica on each broker. Broker 1 leads all
-partitions of `__share_group_state`, so it is the only built-in coordinator. It also leads all partitions of
-this project's topic, so that appends to both topics cost the same.
+partitions of `__share_group_state`, so it is the only built-in coordinator. Broker 1 also leads all
+partitions of this project's topic, so that appends to both topics cost the same.
 """
 
 import asyncio

@@ -22,7 +22,10 @@ _folders: list[TemporaryDirectory[str]] = []
 
 
 class LoadFigures(NamedTuple):
-    """The result of one run. `cpu_us` is the CPU time of the server per request; 0 if unknown."""
+    """The result of one run of the load generator.
+
+    `cpu_us` is the CPU time of the server per request; 0 if unknown.
+    """
 
     requests_per_second: float
     p50_us: float
@@ -55,8 +58,8 @@ def compile_generator() -> Path:
     return program
 
 
-# Each run has its own groups. The offsets of a new run are below the start offsets of an earlier run, so the
-# coordinator would ignore writes to the same groups.
+# Each run has its own share groups. The offsets of a new run are below the start offsets of an earlier run,
+# so the coordinator would ignore writes to the same groups.
 _runs = count()
 
 
@@ -97,7 +100,7 @@ def drive_frames(
     answers_max: int = 0,
     pid: int = 0,
 ) -> LoadFigures:
-    """Drive a coordinator with one connection for each client. Clients with an interval come first.
+    """Drive a coordinator with one connection for each client. Clients with a request interval come first.
 
     Each repetition of the frames adds `offset_step` to their offsets and `epoch_step` to their epochs.
     """

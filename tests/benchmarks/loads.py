@@ -26,13 +26,13 @@ INITIALIZE_INTERVAL_MS = 1_000
 
 
 class WriteLoad(NamedTuple):
-    """Connections, share-partition entries per request, state batches in each entry, and the kind of request.
+    """A load: connections, share-partition entries per request, state batches per entry, and kind of request.
 
     A "write" request names each share-partition once. A "repeated" write names one share-partition in all
-    entries, and a "one repeated" write names one share-partition twice. "overlapping" and "unordered" writes
-    have such state batches. "read" and "summary" requests read previously written state. A "mixed" load
-    alternates three writes and one read, and one more connection sends an Initialize per second. A "find"
-    load sends FindCoordinator before each write.
+    entries, and a "one repeated" write names one share-partition twice. "overlapping" writes have overlapping
+    state batches, and "unordered" writes have state batches that are not in order. "read" and "summary"
+    requests read previously written state. A "mixed" load alternates three writes and one read, and one more
+    connection sends an Initialize per second. A "find" load sends FindCoordinator before each write.
     """
 
     connections: int
@@ -98,7 +98,7 @@ def _make_frames(load: WriteLoad, topic_id: bytes) -> tuple[list[Frame], list[Fr
 
 
 def write_frame(load: WriteLoad, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
-    """Return the write number `turn`; its offsets follow the offsets of the previous write."""
+    """Return the write with number `turn`; its offsets follow the offsets of the previous write."""
     first = FIRST_OFFSET + turn * _offsets_per_request(load)
     entries = [_make_entry(load, number, first) for number in range(load.partitions)]
     if load.kind == "one repeated":

@@ -1,4 +1,4 @@
-"""Describe the machine of a measurement, and detect other load during it."""
+"""Describe the machine of a measurement, and detect other load during the measurement."""
 
 import os
 import platform
@@ -73,7 +73,7 @@ class Machine:
         self._own_s = cpu_seconds()
 
     def other_processes_share(self) -> float:
-        """Return the share of other processes in the CPU time since the start."""
+        """Return the fraction of all cores' CPU time since the start that other processes used."""
         all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
         busy_s, own_s = _read_busy_seconds() - self._busy_s, cpu_seconds() - self._own_s
         # The measured times are multiples of a clock tick, so the difference may be negative.

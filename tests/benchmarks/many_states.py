@@ -19,7 +19,7 @@ BATCHES = 3
 # Each group consumes one topic with this number of partitions.
 GROUP_PARTITIONS = 50
 _SEGMENT_BYTES = 64 << 20
-# The number of records of one append, over all state partitions.
+# The number of records that are appended at the same time to all state partitions together.
 _APPENDED_TOGETHER = 10_000
 _BEGAN_MS = 1_790_000_000_000
 
@@ -74,7 +74,7 @@ async def _append_to_all(
 
 
 def _make_snapshot(number: int, written_ms: int) -> ShareSnapshotValue:
-    """Return the state of a consumed share-partition as a snapshot.
+    """Return a snapshot record with the state of a partly consumed share-partition.
 
     Each share-partition has its own creation time; the snapshots of one append have the same write time.
     """

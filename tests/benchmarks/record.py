@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.record [--broker 4.4.0] [WORKLOAD ...]
 
-The broker advertises the address of a recording proxy to brokers.  Its persister sends requests to the
-leaders of `__share_group_state` through the proxy, that is to Kafka's own coordinator.
+The broker advertises the address of a recording proxy to brokers. The broker's persister sends its requests
+for Kafka's own coordinator through this proxy.
 """
 
 import argparse
@@ -172,14 +172,14 @@ class RecordingRig:
         return ChildProcess("share consumers", command, self._folder / "consumers.log")
 
     def change_leaders(self) -> None:
-        """Restart all brokers but the first, so that their partitions change the leader twice."""
+        """Restart all brokers except the first, so that their partitions' leaders change twice."""
         for broker in self.brokers[1:]:
             broker.stop()
             broker.start()
 
 
 def main() -> int:
-    """Record the workloads of the command line, by default all."""
+    """Record the workloads that the command line names, by default all workloads."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.record", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {'; '.join(WORKLOADS)}")
     parser.add_argument("--broker", choices=RELEASES, default=RELEASES[-1])

@@ -1,4 +1,4 @@
-"""Record the requests of a persister as shapes: without names and payload."""
+"""Record the requests of a persister as *shapes*: their structure, without names and payload."""
 
 import time
 from collections import defaultdict
@@ -38,7 +38,7 @@ class TrafficRecorder:
 
     @property
     def full(self) -> bool:
-        """Whether the requested number of requests was recorded."""
+        """Whether the maximum number of requests was recorded."""
         return self.count >= self._requests_max
 
     @property
@@ -80,7 +80,7 @@ class TrafficRecorder:
 
 
 class _Anonymizer:
-    """Replaces names with numbers, and epochs and offsets with differences to the lowest value."""
+    """Replaces names with numbers, and epochs and offsets with the differences to their lowest value."""
 
     def __init__(self) -> None:
         self._connections: dict[int, int] = {}

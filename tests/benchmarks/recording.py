@@ -1,4 +1,4 @@
-"""Recorded traffic of a broker's persister: the shapes of its requests, without names or payload.
+"""Read and write recordings of a broker's persister: the structure of its requests, without names or payload.
 
 A recording is a gzip file of JSON lines.  The first line describes its origin. Each other line is one
 request: milliseconds since the first, connection, API key, version, group, and the entries of each topic.
@@ -99,7 +99,7 @@ def _parse_shape(
 
 
 def recording_path(workload: str, broker: str) -> Path:
-    """Return the path of the recording of a workload with a release of Kafka."""
+    """Return the path of the recording of a workload with one Kafka release."""
     return FOLDER / f"{workload.replace(',', '').replace(' ', '-')}-{broker}{_SUFFIX}"
 
 

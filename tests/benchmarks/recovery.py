@@ -85,7 +85,7 @@ def generate_log(folder: Path | None, records: int, hot_fraction: float) -> Iter
 
 
 class Target(NamedTuple):
-    """A figure, its limit, and the measured value, as texts."""
+    """A measured figure that has a limit: its name, the limit and the value, as texts."""
 
     what: str
     limit: str
@@ -93,7 +93,7 @@ class Target(NamedTuple):
 
 
 def measure_rebuild_of_yesterday(folder: Path) -> Target:
-    """Rebuild the state of the day before the last from an archive of a year."""
+    """Rebuild the state as of the last day but one, from an archive of a year."""
     source = ArchiveSource(str(write_archive_of_a_year(folder)))
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - 1) * DAY_MS)
     rebuild(LocalEngine(1), source, cut=cut)
@@ -122,7 +122,7 @@ def measure_targets(options: argparse.Namespace, folder: Path, log: Path, spark:
     """Yield the figures that have a limit."""
     commits = folder / "commits-only"
     write_commits_of_a_year(commits)
-    # In a new process, whose peak memory has nothing of the earlier measurements.
+    # Measure in a new process, because the peak memory of this process includes earlier measurements.
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         planned = process.submit(measure_planning_of_a_year, commits).result()
     yield Target(

@@ -1,7 +1,7 @@
 """`python -m tests.benchmarks.recovery_memory`: measure the peak memory of a Spark driver.
 
-The job runs on a standalone cluster, so the two processes of the driver (Python and its JVM) hold only the
-data that the executors send to them. The log has one snapshot for each share-partition.
+The job runs on a standalone cluster. Therefore, the two processes of the driver (Python and its JVM) have
+only the data that executors send to them. The log has one snapshot for each share-partition.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Measure an audit of a live topic with Spark, compared with reading the topic (for `recovery`)."""
+"""Compare the time of an audit of a live topic with Spark with the time of only reading the topic."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ def read_and_discard(source: TopicSource, log_range: LogRange) -> Iterator[Named
 
 
 def measure_audit(engine: Engine, log: Path, folder: Path) -> AuditCost:
-    """Load the segments of a log into a topic, read it and audit it twice, and return the second times."""
+    """Load a log into a topic, read and audit the topic twice, and return the second times."""
     broker = Broker(fetch_jars(RELEASES[-1]), folder, jvm=SHIPPED_BROKER_JVM)
     broker.start()
     try:
@@ -87,7 +87,7 @@ async def _produce_batches(bootstrap: str, waiting: Sequence[Iterator[bytes]]) -
                     del left[partition]
         if left:
             failures += 1
-            # A new topic has no leaders yet.
+            # Refresh the metadata, because a new topic has no leaders yet.
             brokers.refresh_soon()
             await asyncio.sleep(0.1)
     assert not left

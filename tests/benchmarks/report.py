@@ -22,7 +22,7 @@ LINE_WIDTH_MIN = 240
 
 LEGEND = "connections x share-partition entries a request x state batches in each entry"
 
-# Two systems that are compared: the first divided by the second.
+# Two systems that are compared; the ratio is the figure of the first divided by that of the second.
 SystemPair = tuple[SystemUnderTest, SystemUnderTest]
 
 
@@ -51,14 +51,14 @@ class ResultTable(NamedTuple):
 
 
 def pairs_with_kafka(sides: Sequence[SystemUnderTest]) -> list[SystemPair]:
-    """Return each system of the working tree with Kafka's coordinator on the same cluster."""
+    """Pair each system of the working tree with Kafka's coordinator on the same cluster."""
     kafka = {side.cluster: side for side in sides if side.is_kafka}
     ours = [side for side in sides if side.log and not side.commit]
     return [(side, kafka[side.cluster]) for side in ours if side.cluster in kafka]
 
 
 def pairs_with_commit(sides: Sequence[SystemUnderTest]) -> list[SystemPair]:
-    """Return each system of the working tree with that of the other commit and the same journal.sync."""
+    """Pair each system of the working tree with the same system (journal.sync) of the other Git commit."""
     return [
         (side, other)
         for other in sides
@@ -84,7 +84,10 @@ def ratio_table(
     workloads: Sequence[Workload],
     targets: Callable[[Workload], list[RatioTarget]],
 ) -> ResultTable:
-    """Return the ratios of the pairs. A ratio that misses its target is followed by the target."""
+    """Return a table with the ratios of each pair of systems.
+
+    A ratio that misses its target is followed by the target.
+    """
     rows = [
         [str(target), *(str(compare_with_target(target, *pair)) for pair in pairs)]
         for workload in workloads

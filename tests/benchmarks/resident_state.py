@@ -1,7 +1,8 @@
 """Measure a coordinator that stores many share-partitions: `make bench-held`.
 
-The figures are the memory of an idle process, the time of a restart with a compacted journal, the memory of
-each share-partition, and the latency of other requests while a thread adds as many share-partitions again.
+It measures the memory of an idle process, the time of a restart with a compacted journal, and the memory of
+each share-partition. It also measures the latency of other requests while a thread adds the same number of
+share-partitions again.
 """
 
 import argparse
@@ -33,7 +34,7 @@ _OTHERS = WriteLoad(8, 1, 4)
 _ADDED = WriteLoad(1, GROUP_PARTITIONS, BATCHES)
 
 
-def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
+def make_frames_that_add_states(share_partitions: int, prefix: str) -> list[Frame]:
     """Return frames that initialize share-partitions and write three state batches to each."""
     frames = []
     for number in range(share_partitions // GROUP_PARTITIONS):
@@ -46,7 +47,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
 def measure_other_requests(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
 ) -> list[LoadFigures]:
-    """Measure other requests in slices of 2 s, while a thread runs, or for some seconds without a thread."""
+    """Measure requests in slices of 2 s, while the thread `running` runs, or for some seconds."""
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:
@@ -55,7 +56,7 @@ def measure_other_requests(
 
 
 def summarize_latencies(slices: list[LoadFigures]) -> dict[str, float]:
-    """Return the median and maximum p99.9 of the slices, and the maximum latency, in ms."""
+    """Return the median and the maximum of the p99.9 of all slices, and the maximum latency, in ms."""
     return {
         "p999_ms": statistics.median(figures.p999_us for figures in slices) / 1000,
         "p999_worst_ms": max(figures.p999_us for figures in slices) / 1000,
@@ -80,7 +81,7 @@ def run_measurements(folder: Path, share_partitions: int, added: int, sync: str)
         figures["resident_mb"] = resident_bytes(pid) / 1e6
         figures["at_rest"] = summarize_latencies(measure_other_requests(process, None, 6.0))
         adding: list[LoadFigures] = []
-        frames = added_frames(added, "added")
+        frames = make_frames_that_add_states(added, "added")
 
         def add_states() -> None:
             answers = len(frames)

@@ -1,4 +1,4 @@
-"""Compare the CPU cost of request shapes: `python -m tests.benchmarks --check-shapes`.
+"""Compare the CPU cost of requests of different shape: `python -m tests.benchmarks --check-shapes`.
 
 The cost is the coordinator's CPU time for one share-partition entry, from the CPU clock of its process. The
 number of requests is fixed, so the load of the machine hardly affects it. Shapes of one size have the same
@@ -46,7 +46,10 @@ class ShapeCost(NamedTuple):
 
 
 def make_request_shapes(partitions: int, batches: int) -> list[WriteLoad]:
-    """Return the shapes of one size. With a single entry there is nothing to repeat."""
+    """Return the request shapes of one size.
+
+    Shapes that repeat a share-partition need more than one entry.
+    """
     kinds = [kind for kind in KINDS if partitions > 1 or "repeated" not in kind]
     shapes = [WriteLoad(_CONNECTIONS, partitions, batches, kind) for kind in kinds]
     queued = _QUEUED.get(partitions)
@@ -59,7 +62,8 @@ def measure_costs(
     """Measure shapes of one size in turn, and return the minimum CPU time of the rounds.
 
     Other processes use the same CPU caches and can only increase the CPU time, so the minimum is the most
-    precise figure. Every round has all shapes. Raises RuntimeError if the coordinator refuses a request.
+    precise figure. All shapes are measured in every round. Raises RuntimeError if the coordinator refuses a
+    request.
     """
     costs = [{load: _us_per_entry(side, load, requests) for load in loads} for _ in range(rounds)]
     measured = {load: min(each[load] for each in costs) for load in loads}

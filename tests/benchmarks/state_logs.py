@@ -22,7 +22,7 @@ BEGAN_MS = 1_790_000_000_000
 
 
 class SharePartitionActivity:
-    """One share-partition and the simulated progress of its group."""
+    """One share-partition and the simulated progress of its share group."""
 
     def __init__(self, key: SharePartitionKey, random: Random) -> None:
         self.key = key
@@ -33,7 +33,7 @@ class SharePartitionActivity:
         self._in_flight: list[StateBatch] = []
 
     def next_record(self, now_ms: int) -> tuple[bytes, bytes | None]:
-        """Return the next write: acknowledge new offsets, release some, and advance the start offset."""
+        """Return the next write: it acknowledges or releases offsets, and advances the start offset."""
         random = self._random
         first = self._in_flight[-1].last_offset + 1 if self._in_flight else self._start
         length = random.randrange(1, 40)
@@ -72,8 +72,8 @@ def write_log(
 ) -> int:
     """Write `TOPIC-N` directories below a directory; return their size in bytes.
 
-    The share-partition of rank N gets records in proportion to 1/N. `hot_fraction` is the fraction of
-    all records that one share-partition gets in addition.
+    The share-partition of rank N gets records in proportion to 1/N. One share-partition additionally gets the
+    fraction `hot_fraction` of all records.
     """
     random = Random(seed)
     consumed = [

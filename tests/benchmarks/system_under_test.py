@@ -16,7 +16,7 @@ from tests.benchmarks.machine import has_loaded_extension
 
 
 class RoundSpread(NamedTuple):
-    """Median, minimum and maximum of the rounds."""
+    """The median, minimum and maximum of a figure over the rounds."""
 
     median: float
     low: float
@@ -43,7 +43,7 @@ def _format_number(number: float) -> str:
     return f"{number:.1f}" if number >= 10 else f"{number:.2f}"
 
 
-# The maximum number of topics in a workload, and the partitions of each.
+# The maximum number of topics in a workload, and the number of partitions of each topic.
 TOPICS = 5
 PARTITIONS = 200
 
@@ -52,9 +52,10 @@ PARTITIONS = 200
 class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
-    Systems with the same `cluster` are compared with each other. `log` is journal.sync of this coordinator,
-    "topic", or empty for other systems. `commit` is the built commit, if that is not the working tree.
-    `package` is the directory of the Python package. `settings` describes how the system was started.
+    Systems with the same `cluster` are compared with each other. `log` is the value of journal.sync of this
+    coordinator, "topic", or empty for other systems. `commit` is the built Git commit, or empty for the
+    working tree. `package` is the directory of the Python package. `settings` describes how the system was
+    started.
     """
 
     name: str
@@ -79,7 +80,7 @@ class SystemUnderTest:
         return self.name.startswith("Kafka")
 
     def drive(self, workload: Workload, seconds: float, *, answers_max: int = 0) -> LoadFigures:
-        """Drive the system with a workload for some seconds, or for a number of requests if it is not 0."""
+        """Drive the system with a workload for some seconds, or up to `answers_max` responses if not 0."""
         return measure_workload(
             self.host, self.port, self.topic_ids, workload, seconds, answers_max=answers_max, pid=self.pid
         )

@@ -1,4 +1,4 @@
-"""Define the workloads of the benchmark, and the target ratio to Kafka's own coordinator for each.
+"""Define the workloads of the benchmark, and for each workload the target ratio to Kafka's coordinator.
 
 A ratio is this coordinator's figure divided by Kafka's. A greater ratio is better for requests per second, a
 smaller ratio for latencies and CPU time.
@@ -36,7 +36,7 @@ SHAPES: dict[Workload, Required] = {
 }
 _RECORDED: Required = {"os": 3, "always": 1.2}
 _CPU: Required = {"os": 0.25, "always": 0.3}
-# The requests of several connections share batches; those of a single connection do not.
+# The requests of several connections share commit batches; the requests of a single connection do not.
 _CPU_OF_ONE_CONNECTION: Required = {"os": 0.45, "always": 0.65}
 
 
@@ -59,12 +59,12 @@ LATENCIES = (
     RatioTarget(WriteLoad(1, 1, 4), "p50_us", {"os": 0.75}, always_us_max=300),
     RatioTarget(WriteLoad(8, 1, 4), "p99_us", {"os": 0.3, "always": 0.6}),
 )
-# The minimum ratio of requests per second to the commit of `--against`.
+# The minimum ratio of requests per second to the Git commit of `--against`.
 PART_OF_AGAINST: Required = {"os": 0.9, "always": 0.9}
 
 
 class OverloadTarget(NamedTuple):
-    """A saturating load, ten times that load, and the part of the peak rate that must remain."""
+    """A saturating load, ten times that load, and the fraction of the peak rate that must remain."""
 
     saturating: WriteLoad
     ten_times: WriteLoad
@@ -73,7 +73,8 @@ class OverloadTarget(NamedTuple):
 
 OVERLOADS = (
     OverloadTarget(WriteLoad(64, 1, 4), WriteLoad(640, 1, 4)),
-    # About 20,000 queued operations, by requests with many share-partitions or by many requests in flight.
+    # Both loads queue about 20,000 operations: with many share-partitions per request, or many requests in
+    # flight.
     OverloadTarget(WriteLoad(40, 50, 4), WriteLoad(400, 50, 4)),
     OverloadTarget(WriteLoad(32, 1, 4, in_flight=64), WriteLoad(320, 1, 4, in_flight=64)),
     OverloadTarget(WriteLoad(64, 10, 4, "mixed"), WriteLoad(640, 10, 4, "mixed")),
@@ -81,7 +82,10 @@ OVERLOADS = (
 
 
 def targets_to_kafka(workload: Workload) -> list[RatioTarget]:
-    """Return the targets of a workload relative to Kafka. A workload that is no tuple is recorded traffic."""
+    """Return the targets of a workload relative to Kafka.
+
+    `workload` is a tuple for synthetic loads, else recorded traffic.
+    """
     rates = TODAY | SHAPES
     recorded = {} if isinstance(workload, tuple) else _RECORDED
     return [
@@ -111,7 +115,7 @@ class TargetVerdict(NamedTuple):
 
 
 def compare_with_target(target: RatioTarget, ours: SystemUnderTest, theirs: SystemUnderTest) -> TargetVerdict:
-    """Compare the rounds of two systems."""
+    """Compare the rounds of two systems with the target of a figure."""
     our_figures = ours.per_round(target.workload, target.figure)
     ratio = ratio_spread(our_figures, theirs.per_round(target.workload, target.figure))
     if ours.log == "always" and target.always_us_max is not None:

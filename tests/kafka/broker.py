@@ -1,7 +1,7 @@
 """Run a Kafka broker in combined mode (broker and controller) with the files in deploy/kafka.
 
 The shipped configuration file is used unchanged. Settings that a test must change (ports, directories,
-timeouts) are passed with Kafka's own `--override`.
+timeouts) are passed with Kafka's option `--override`.
 """
 
 import base64
@@ -15,15 +15,16 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 
 SINGLE = REPOSITORY / "deploy" / "kafka" / "single" / "server.properties"
-# A template: @K@ stands for the node id of the broker.
+# A template of a configuration file: @K@ stands for the node id of the broker.
 ONE_OF_THREE = REPOSITORY / "deploy" / "kafka" / "three" / "broker-K.properties"
 
 _HERE = "127.0.0.1"
 
 # Shorter timeouts than the defaults, and a delivery count limit that records do not reach when tests kill
-# processes. The session is short enough that a killed broker can register again soon, and long enough for a
-# slow broker. Short heartbeat intervals assign partitions soon. A short record lock returns unacknowledged
-# records soon. A short retry interval initializes share-partitions soon after a failure.
+# processes. The broker session is short enough that a killed broker can register again soon, and long enough
+# for a slow broker. Short heartbeat intervals make the group assign partitions to members soon. A short
+# record lock makes unacknowledged records available again soon. With a short retry interval, share-partitions
+# are initialized soon after a failure.
 _TEST_SETTINGS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
@@ -42,7 +43,7 @@ _TEST_SETTINGS = {
 def _random_id() -> str:
     """Return an id in Kafka's format.
 
-    The first letter is fixed, because a leading dash would look like an option.
+    The first character is fixed, because an id that begins with a dash would look like an option.
     """
     return "k" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:]
 
@@ -97,9 +98,9 @@ class Broker:
         """Format a data directory below `directory`, without starting the broker.
 
         The broker advertises `interbroker_port` to brokers: the port of an HAProxy in front of a share
-        coordinator. If it is None, the broker advertises its own port and uses its built-in share
-        coordinator. `cluster` is None for a single broker. `overrides` are additional broker settings, and
-        `format_flags` are additional arguments of Kafka's storage tool. `environment` are additional
+        coordinator. If `interbroker_port` is None, the broker advertises its own port and uses its built-in
+        share coordinator. `cluster` is None for a single broker. `overrides` are additional broker settings,
+        and `format_flags` are additional arguments of Kafka's storage tool. `environment` are additional
         environment variables of the broker.
         """
         self.jars = jars
@@ -151,7 +152,7 @@ class Broker:
     def wait_ready(self) -> None:
         """Wait until the broker is ready.
 
-        In a cluster, a majority must be started before any broker is ready.
+        In a cluster, no broker is ready before a majority of the brokers is started.
         """
         self.process.wait_ready(lambda: self.process.count_logged("Kafka Server started"), seconds=180)
 

@@ -62,7 +62,8 @@ def _key_of_each_state_partition(topic_id: bytes, partition: int) -> list[ShareP
 def _can_store_state(port: int, key: SharePartitionKey) -> bool:
     """Return whether the state partition of `key` is loaded and its coordinator has the topic's metadata.
 
-    The summary of a group without state is a success. A topic that is missing in the metadata is an error.
+    A read of the summary succeeds for a group without state, and fails if the topic is missing in the
+    metadata.
     """
     topic = summary_api.ReadStateSummaryData(key.topic_id, [summary_api.PartitionData(key.partition, 0)])
     request = summary_api.ReadShareGroupStateSummaryRequest(key.group_id, [topic])

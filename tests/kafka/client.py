@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from tests.kafka.jars import KafkaJars
 from tests.kafka.processes import ChildProcess
 
-# Longer than the timeouts of Kafka's clients (default.api.timeout.ms is 60 s).
+# This timeout is longer than the timeouts of Kafka's clients (default.api.timeout.ms is 60 s).
 _ANSWER_TIMEOUT_S = 180
 
 
 class KafkaClientError(Exception):
-    """A Kafka client threw an exception. The error has the name of the Java class and the Java message."""
+    """Raised if a Kafka client threw an exception; has the name of the Java class and the Java message."""
 
     def __init__(self, java_class: str, message: str | None) -> None:
         super().__init__(f"{java_class}: {message}")
@@ -75,7 +75,7 @@ class KafkaClient:
         self.call("set_group_config", group=group, settings=dict(settings))
 
     def produce(self, topic: str, count: int, *, first: int = 0, partition: int = 0) -> list[int]:
-        """Append `count` records with the values `first`, `first` + 1, ...; return their offsets."""
+        """Produce `count` records with the values `first`, `first` + 1, ...; return their offsets."""
         answer = self.call("produce", topic=topic, count=count, first=first, partition=partition)
         return [int(offset) for offset in answer]
 
@@ -124,7 +124,7 @@ class ShareConsumer:
         return [Delivery(*row) for row in rows]
 
     def acknowledge(self, types: Sequence[str]) -> dict[tuple[str, int], CommitFailure | None]:
-        """Acknowledge the records of the last poll, each with the type of the same index, and commit.
+        """Acknowledge the records of the last poll, the record with index i with `types[i]`, and commit.
 
         A type is ACCEPT, RELEASE or REJECT. For each (topic, partition), return None if commitSync reported
         success, else the failure.
@@ -138,7 +138,7 @@ class ShareConsumer:
     def close(self) -> None:
         """Close the consumer, and wait until the broker has removed the member from the group.
 
-        The close of the Java consumer does not wait for that. The broker drops the in-memory state of a group
-        when its last member has left.
+        The `close` of the Java consumer does not wait until the member is removed. The broker drops the
+        in-memory state of a group when its last member has left.
         """
         self._client.call("close", consumer=self._name)

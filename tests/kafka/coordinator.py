@@ -11,9 +11,7 @@ from tests.kafka.served_process import INSTALLED, ProgramBuild, ServedProcess
 
 
 class CoordinatorProcess(ServedProcess):
-    """A `share-coordinator serve` process. The process keeps its ports and data when it is killed or
-    restarted.
-    """
+    """A `share-coordinator serve` process. It keeps its ports and data when it is killed or restarted."""
 
     def __init__(
         self,
@@ -28,8 +26,8 @@ class CoordinatorProcess(ServedProcess):
     ) -> None:
         """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`, without starting it.
 
-        The ports are free ones by default. The coordinator advertises `advertised_port` to brokers, by
-        default `port`. The directory is created if it is missing.
+        By default, free ports are chosen. The coordinator advertises `advertised_port` to brokers, by default
+        `port`. The directory is created if it is missing.
         """
         port, http_port = port or free_ports(1)[0], http_port or free_ports(1)[0]
         directory.mkdir(exist_ok=True)

@@ -21,7 +21,10 @@ def read_history(process: ServedProcess, key: SharePartitionKey, **more: int) ->
 
 
 def check_history(process: ServedProcess, source: Source, key: SharePartitionKey, offset: int) -> None:
-    """Check that API and job agree about a share-partition and a record. Nothing may be written meanwhile."""
+    """Check that the HTTP API and the job `explain` agree about a share-partition and a record.
+
+    The log must not change meanwhile.
+    """
     for selected in (None, offset):
         explained = explain(source, key, selected).to_json_values()
         more = {} if selected is None else {"record_offset": selected}

@@ -1,7 +1,8 @@
 """Run `make demo`: a real Kafka whose share-group state is stored in this coordinator, step by step.
 
-The demo starts an unmodified broker, HAProxy with the file of deploy/, the coordinator, a producer and a
-share consumer. The demo kills the coordinator in between. All output comes from these processes.
+The demo starts an unmodified broker, HAProxy with the configuration in deploy/, the coordinator, a producer
+and a share consumer. Between two steps, the demo kills the coordinator. All output comes from these
+processes.
 """
 
 import json
@@ -136,7 +137,7 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
 
 
 def run_without_kafka(missing: list[str], folder: Path) -> int:
-    """Start only a coordinator, and send it the requests of a share-partition leader."""
+    """Start only a coordinator, and send requests to it as a share-partition leader does."""
     print(f"Without a real Kafka: {install_hint(missing)}\n", flush=True)
     with CoordinatorProcess(folder, log="memory") as coordinator:
         address = f"127.0.0.1:{coordinator.port}"

@@ -1,7 +1,8 @@
 """Pytest fixtures for tests with a real broker.
 
-A test that uses them has the marker `broker`; tests.deploy.required_programs handles missing programs. All
-tests of a release share one rig, so each test needs unique names for topics and groups.
+A test that uses these fixtures has the marker `broker`; tests.deploy.required_programs handles missing
+programs. All tests with one Kafka release share one rig (the broker, its clients and the coordinator), so
+each test needs unique names for topics and groups.
 """
 
 from collections.abc import Generator, Iterator
@@ -49,8 +50,7 @@ def built_in(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session", params=[*STANDALONE, BUILT_IN])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
-    """A broker of each release that uses this coordinator, and as the last parameter its built-in
-    coordinator.
+    """A broker of each release with this coordinator, and a broker with its built-in coordinator.
 
     The built-in coordinator is the control: if a test fails with it, the test expects behaviour that Kafka
     does not have.
@@ -65,9 +65,7 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def standalone(rig: BuiltInRig) -> StandaloneRig:
-    """The rig for tests marked `only_ours`. These tests kill this coordinator, so they do not run with
-    Kafka's own coordinator.
-    """
+    """The rig for tests marked `only_ours`. They kill the coordinator, so they do not run with Kafka's."""
     assert isinstance(rig, StandaloneRig)
     return rig
 

@@ -53,6 +53,6 @@ class HAProxy:
 
 
 def accepts_connections(port: int) -> bool:
-    """Return whether a process listens at `port` of the loopback address."""
+    """Return whether a process listens on TCP port `port` of the loopback address."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

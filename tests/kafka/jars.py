@@ -1,7 +1,7 @@
 """Fetch Kafka's jars with Maven, once per release, into a cache directory of this repository.
 
-One process at a time fills a release directory. The directory gets its final name when it is complete, so an
-existing directory is always usable.
+Only one process at a time fills the directory of a release. The directory gets its final name when it is
+complete, so an existing directory is always complete.
 """
 
 import fcntl
@@ -25,9 +25,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _JAVA_SOURCES = Path(__file__).with_name("java")
 _CLASSES, _ARCHIVE = "driver.jar", "classes.jsa"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# Maven Central has no command-line tools of 4.4.0; those of 4.3.1 work with it.
+# Maven Central has no command-line tools of 4.4.0; the tools of 4.3.1 work with 4.4.0 brokers.
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
-# Dependencies of the tools for Kafka Connect. No test needs them, and they are half of the download.
+# Dependencies of the tools for Kafka Connect. No test needs these dependencies, and they are half of the
+# download.
 _UNUSED = tuple(f"org.apache.kafka:connect-{name}" for name in ("runtime", "json", "api", "transforms"))
 
 
@@ -39,7 +40,7 @@ class Jvm(NamedTuple):
     archived_classes: bool = False
 
 
-# Short-lived processes on few cores: the C1 compiler and the serial garbage collector start fastest.
+# For short-lived processes on few cores, the C1 compiler and the serial garbage collector start fastest.
 QUICK_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 QUICK_JVM = Jvm(256, QUICK_OPTIONS, archived_classes=True)
 QUICK_BROKER_JVM = Jvm(512, QUICK_OPTIONS, archived_classes=True)
@@ -55,7 +56,8 @@ _AS_SHIPPED = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-# Write warnings of the JVM to standard error. By default, the JVM mixes them with the program's output.
+# Write warnings of the JVM to standard error. By default, the JVM writes its warnings to the program's
+# standard output.
 WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
@@ -97,7 +99,7 @@ class KafkaJars:
         )
 
     def _class_path(self) -> str:
-        # Sorted, because an archive of classes is valid for one class-path order only.
+        # Sort the class path, because a class data sharing archive is valid for one order only.
         return os.pathsep.join(map(str, [self._build_test_jar(), *sorted(self.directory.glob("*.jar"))]))
 
     def _build_test_jar(self) -> Path:
@@ -181,7 +183,7 @@ def fetch_jars(release: str) -> KafkaJars:
 
 
 class Artifact(NamedTuple):
-    """A Maven artifact; `without` are dependencies of it that are left out, as `group:artifact`."""
+    """A Maven artifact; `without` lists dependencies (`group:artifact`) that are not fetched."""
 
     group: str
     name: str
@@ -238,7 +240,7 @@ def _fill_directory_once(directory: Path) -> Iterator[Path | None]:
     """Yield a directory to fill, which is renamed to `directory` at the end; or None if `directory`
     exists.
 
-    Holds a lock against other processes that fill the same directory.
+    A lock prevents other processes from filling the same directory.
     """
     with directory.with_name(directory.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

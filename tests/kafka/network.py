@@ -1,4 +1,4 @@
-"""Connect processes of a test through proxies, one for each direction of each pair, and shift their clocks.
+"""Connect each pair of a test's processes through a proxy for each direction, and shift their clocks.
 
 A preloaded library (`interposed.c`) redirects the connections of each process, so brokers and coordinators
 advertise their own ports, and no process knows of the proxies.
@@ -24,7 +24,7 @@ _SHIFT = struct.Struct("=q")
 
 
 class ProcessClock(IntEnum):
-    """A clock of a process, in the order of `interposed.c`."""
+    """The clocks of a process that `interposed.c` shifts, in its order."""
 
     WALL = 0
     MONOTONIC = 1
@@ -63,7 +63,7 @@ class Network:
             self._clocks[name] = mmap.mmap(file.fileno(), 0)
 
     def environment(self, name: str) -> Mapping[str, str]:
-        """Return the environment variables with which a process uses its links and its clocks."""
+        """Return the environment variables that make a process use its links and its shifted clocks."""
         redirected = [
             f"{port}:{proxy.port}"
             for (source, _), proxies in self._links.items()
@@ -97,7 +97,7 @@ class Network:
             link.end_faults()
 
     def shift_clock(self, name: str, clock: ProcessClock, seconds: float) -> None:
-        """Let a clock of a process differ by `seconds` from that of the machine."""
+        """Let a clock of a process differ by `seconds` from the machine's clock."""
         _SHIFT.pack_into(self._clocks[name], clock * _SHIFT.size, round(seconds * 1e9))
 
     def _add_link(self, source: str, target: str, ports: Sequence[int]) -> None:

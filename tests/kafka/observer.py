@@ -8,7 +8,10 @@ from tests.kafka.served_process import ServedProcess
 
 
 class ObserverProcess(ServedProcess):
-    """An observer of the state topic of a cluster. The log file is in `directory`."""
+    """A process of `share-coordinator observe`, which reads the state topic of a cluster.
+
+    The log file of the process is in `directory`.
+    """
 
     def __init__(self, directory: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
         """Prepare an observer of the cluster's own share coordinator, without starting it."""

@@ -1,8 +1,8 @@
 """Reserve free TCP ports on the loopback address.
 
 A killed broker must restart on its old port. Therefore, the ports are below the kernel's range for outgoing
-connections, where no connection of a test can occupy them. Each port is also locked until this process ends,
-so that no other test process returns the port while the broker is down.
+connections, so that no outgoing connection occupies them. Each port is also locked until this process ends,
+so that no other test process reserves the port while the broker is down.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ def _is_port_free(port: int) -> bool:
 
 @cache
 def _lock_file() -> IO[bytes]:
-    """Return the lock file of all test runs. A lock of byte N reserves port N."""
+    """Return the lock file that all test runs on this machine share. A lock of byte N reserves port N."""
     return Path(tempfile.gettempdir(), f"ports-of-tests-{os.getuid()}").open("ab")
 
 

@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 
 T = TypeVar("T")
 
-# The command installed in the environment of this Python, as a user runs it.
+# The `share-coordinator` command in the environment of this Python, as a user runs it.
 PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
 
 _POLL_S = 0.02
@@ -26,13 +26,13 @@ _LOG_TAIL_BYTES = 4_000
 
 
 class ConditionTimeout(AssertionError):
-    """A condition did not become true before its deadline. The message contains the condition."""
+    """Raised if a condition did not become true before its deadline; the message names the condition."""
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) -> T:
     """Poll `condition` for at most `seconds`, and return its first true value.
 
-    Raises `ConditionTimeout` with `what` after that time. Exceptions of `condition` propagate.
+    Raises `ConditionTimeout` with the text `what` after that time. Exceptions of `condition` propagate.
     """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -64,12 +64,14 @@ def _notify_reaper(change: str, pid: int) -> None:
 def raise_session_priority(pid: int) -> None:
     """Give the session of a process the priority of this process.
 
-    Linux divides processor time among sessions first, and by process priority only within a session. Without
-    this, a low priority set with `nice` has no effect on processes of other sessions.
+    Linux divides processor time among sessions first, and by process priority only within a session. If the
+    sessions had equal priority, a low priority set with `nice` would have no effect on processes of other
+    sessions.
     """
     priority = os.getpriority(os.PRIO_PROCESS, 0)
     if priority:
-        # The file is missing without autogroup scheduling, and not writable for processes of other users.
+        # If autogroup scheduling is off, the file is missing. For processes of other users, it is not
+        # writable.
         with suppress(OSError):
             Path(f"/proc/{pid}/autogroup").write_text(str(priority))
 
@@ -150,7 +152,7 @@ class ChildProcess:
     def wait_ready(self, ready: Callable[[], object], *, seconds: float) -> None:
         """Wait until `ready()` is true.
 
-        Raises `ConditionTimeout` with the end of the log if the process ends or the time is over.
+        Raises `ConditionTimeout`, with the end of the log, if the process ends or the deadline passes.
         """
         try:
             wait_until(

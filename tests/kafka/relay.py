@@ -35,7 +35,8 @@ class RelayProcess(ServedProcess):
     def metric(self, name: str) -> float:
         """Return the value of a relay metric, or 0 if the metric is missing.
 
-        `name` has no prefix `share_coordinator_relay_`, and has labels as in the exposition format.
+        `name` is the metric's name without the prefix `share_coordinator_relay_`, with labels as in the
+        exposition format.
         """
         for line in self.get("/metrics")[1].decode().splitlines():
             metric, _, value = line.rpartition(" ")

@@ -1,7 +1,7 @@
 """Start and stop a broker, its clients and a coordinator together.
 
-`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker. It is the control of a
-test: it shows Kafka's own behaviour. In `StandaloneRig`, the same broker uses this coordinator:
+`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker. Tests use this rig as
+the control: it shows Kafka's own behaviour. In `StandaloneRig`, the same broker uses this coordinator:
 
     share consumer --> broker --persister--> HAProxy --> share-coordinator
 
@@ -71,7 +71,7 @@ class ThreeBrokerRig:
 
 @dataclass(frozen=True)
 class ReplicatedRig:
-    """Three running brokers with one coordinator for each. The coordinators are not started."""
+    """Three running brokers with one coordinator for each. The fixture does not start the coordinators."""
 
     brokers: Sequence[Broker]
     client: KafkaClient
@@ -124,7 +124,7 @@ def standalone_rig(
 ) -> Iterator[StandaloneRig]:
     """Start a coordinator, HAProxy and a broker that uses the coordinator; kill all of them at the end.
 
-    With `with_cluster`, the coordinator has the setting bootstrap.servers, so it knows lag and members.
+    With `with_cluster`, the coordinator has the setting bootstrap.servers, so it knows lag and group members.
     """
     cluster = new_cluster()
     if with_cluster:

@@ -32,7 +32,7 @@ def sasl_between_brokers(
     tls: Mapping[str, str] | None = None,
     session_ms: int = 0,
 ) -> BrokerSecurity:
-    """Return settings for SASL between brokers; `others` are additional users.
+    """Return settings for SASL between brokers; `others` are additional SASL users.
 
     `tls` are the TLS settings of the listener, for SASL_SSL. A connection must authenticate again after
     `session_ms` (0: never).

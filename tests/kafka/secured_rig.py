@@ -1,4 +1,4 @@
-"""Run a broker with a secured inter-broker listener that is advertised at the coordinator's secured port.
+"""Run a broker that advertises the coordinator's secured port as its inter-broker listener.
 
 A single broker uses its inter-broker listener only for requests to the share coordinator. Therefore, the
 broker can advertise the coordinator's own port as this listener, and no proxy is needed. Kafka's own

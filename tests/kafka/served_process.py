@@ -26,7 +26,7 @@ INSTALLED = ProgramBuild((PROGRAM,), {})
 class ServedProcess:
     """A long-running `share-coordinator` command, which keeps its ports over kills and restarts.
 
-    It runs in a `with` block, or from `start` to `kill` or `stop`.
+    The process runs in a `with` block, or from `start` to `kill` or `stop`.
     """
 
     def __init__(

@@ -9,7 +9,10 @@ _TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
 class DescribedOffset(NamedTuple):
-    """A line of `--describe --offsets`. A field is None if the tool prints a dash or has no such column."""
+    """A line of the tool's output for `--describe --offsets`.
+
+    A field is None if the tool prints a dash or has no such column.
+    """
 
     group: str
     topic: str
@@ -19,14 +22,14 @@ class DescribedOffset(NamedTuple):
 
 
 class ShareGroupTool:
-    """The share groups of one cluster. Each method runs the tool once."""
+    """Runs `kafka-share-groups.sh` for the share groups of one cluster, once in each method."""
 
     def __init__(self, jars: KafkaJars, bootstrap: str) -> None:
         self._jars = jars
         self._bootstrap = bootstrap
 
     def describe_offsets(self, group: str) -> list[DescribedOffset]:
-        """Return the lines of `--describe --offsets`."""
+        """Return the lines of the tool's output for `--describe --offsets`."""
         printed = self.run("--describe", "--offsets", "--group", group)
         lines = [line.split() for line in printed.splitlines()]
         header = next((line for line in lines if line[:1] == ["GROUP"]), [])
@@ -55,7 +58,7 @@ class ShareGroupTool:
         return self.run("--list").split()
 
     def run(self, *options: str) -> str:
-        """Run the tool and return its output. An error fails the test."""
+        """Run the tool and return its output. If the tool reports an error, the test fails."""
         done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
         assert not _has_failed(done), f"{options}: {done.stdout}{done.stderr}"
         return done.stdout

@@ -1,4 +1,4 @@
-"""A TCP proxy between processes of a test, which imitates faults of the network on its connections."""
+"""A TCP proxy between processes of a test, which simulates network faults on its connections."""
 
 import socket
 import threading
@@ -18,7 +18,7 @@ class Direction(Flag):
 
 
 class _ProxyDirection:
-    """One direction: data passes while `open` is set, each portion `delay_s` after its arrival."""
+    """One direction of a proxy; while `open` is set, data is forwarded `delay_s` after arrival."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -29,8 +29,8 @@ class _ProxyDirection:
 class TcpProxy:
     """A proxy that forwards connections from one port to another, and can cut or delay them.
 
-    While a direction is cut, sent data and the ends of connections wait, as if a firewall dropped packets.
-    New connections succeed, but nothing passes.
+    While a direction is cut, data and FINs are not forwarded, as if a firewall dropped packets. New
+    connections succeed, but their data is not forwarded either.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class TcpProxy:
     ) -> None:
         """Listen at `port` and forward connections to `to_port`, both on the loopback address.
 
-        `observe` returns, for each connection, a function that gets the data of its client.
+        `observe` is called for each connection, and returns a function that gets the data from the client.
         """
         self.port = port
         self._to_port = to_port
@@ -46,7 +46,7 @@ class TcpProxy:
         self._ways = {Direction.REQUESTS: _ProxyDirection(), Direction.RESPONSES: _ProxyDirection()}
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        # The client's and the server's end of each connection.
+        # The sockets of the client's end and the server's end of each connection.
         self._connections: set[tuple[socket.socket, socket.socket]] = set()
         self._threads: list[threading.Thread] = []
         self._listening = socket.create_server((_HERE, port), backlog=100)
@@ -71,7 +71,7 @@ class TcpProxy:
                     there.shutdown(socket.SHUT_RDWR)
 
     def end_faults(self) -> None:
-        """Forward without faults, including the data that waited."""
+        """Forward without faults; data that arrived during the faults is forwarded now."""
         for way in self._ways.values():
             way.delay_s = 0.0
             way.open.set()
@@ -79,7 +79,7 @@ class TcpProxy:
     def close(self) -> None:
         """Stop accepting, and wait until all connections have ended.
 
-        The client or the server of each connection must have closed it before.
+        The client or the server must close each connection before.
         """
         self._closing.set()
         self.end_faults()
@@ -133,7 +133,7 @@ class TcpProxy:
                         receive(data)
                     sink.sendall(data)
         way.open.wait()
-        # When one direction ends, end the other direction too.
+        # When one direction of a connection ends, end the other direction too.
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -15,7 +15,10 @@ REQUIRE_ALL = "SHARE_COORDINATOR_REQUIRE_ALL"
 
 
 def program_path(program: str) -> str | None:
-    """Return the path of `program`, or None. Searches /usr/sbin too, which is often not in a user's PATH."""
+    """Return the path of `program`, or None.
+
+    The function searches /usr/sbin too, which is often not in a user's PATH.
+    """
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
 
 

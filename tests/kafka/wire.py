@@ -1,4 +1,4 @@
-"""Send inter-broker requests to a broker, such as requests to its share coordinator."""
+"""Send inter-broker requests to a broker, for example to its built-in share coordinator."""
 
 import socket
 import struct

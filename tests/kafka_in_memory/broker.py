@@ -1,4 +1,4 @@
-"""Answer the requests of one broker by the rules of a cluster."""
+"""Answer the requests that one broker receives; a cluster object implements the rules."""
 
 import asyncio
 from collections import Counter
@@ -35,21 +35,21 @@ _LIST_OFFSETS, _METADATA, _FIND_COORDINATOR = 2, 3, 10
 _API_VERSIONS, _CREATE_TOPICS, _DELETE_RECORDS, _INIT_PRODUCER_ID, _DESCRIBE_CONFIGS = 18, 19, 21, 22, 32
 _EARLIEST = -2
 _GROUP = 0
-# The replicas of each partition, if there are so many brokers.
+# The number of replicas of each partition; fewer if there are fewer brokers.
 _REPLICAS = 3
-# The first version of FindCoordinator with several keys.
+# The first version of FindCoordinator that allows several keys.
 _BATCHED_KEYS = 4
 
 
 class RequestSender(NamedTuple):
-    """A client process, and how often each partition had lost its producer state when it sent a request."""
+    """The sender of a request, and how often each partition had lost its producer state at that time."""
 
     name: str
     forgotten: Sequence[int] = ()
 
 
 def _respond_when_done(result: Any, respond: Callable[[Any], None]) -> None:
-    """Respond with a result, or with the result of a future unless it is cancelled."""
+    """Respond with a result, or with a future's result unless the future is cancelled."""
     if isinstance(result, asyncio.Future):
         result.add_done_callback(lambda done: None if done.cancelled() else respond(done.result()))
     else:
@@ -71,9 +71,10 @@ def _encode_group_response(request: Request, response: Any) -> bytes:
 class Broker:
     """A broker of a cluster. `serve` answers one request.
 
-    `groups` tells which broker coordinates the only group: `coordinator_known_to` returns the coordinator in
-    the metadata of a broker, and `coordinator_at` the group at a broker. `next_error` returns the error with
-    which the next request of an API fails. `newest` limits versions by API key.
+    `groups` knows which broker coordinates the only consumer group: `coordinator_known_to` returns the group
+    coordinator that a broker knows, and `coordinator_at` the group if a broker coordinates it. `next_error`
+    returns the error with which the next request of an API fails. `newest` maps API keys to the newest
+    supported version.
     """
 
     def __init__(
@@ -84,9 +85,10 @@ class Broker:
         newest: Mapping[int, int] | None = None,
         share_groups: ShareGroups | None = None,
     ) -> None:
-        # The number of requests by API key.
+        # The number of received requests by API key.
         self.requests: Counter[int] = Counter()
-        # Called for each request. If it returns a future, the request is served when the future is done.
+        # Called for each request. Called for each request; if the function returns a future, the request is
+        # served when the future is done.
         self.on_request: Callable[[Request], asyncio.Future[None] | None] = lambda request: None
         self._node = node
         self._share_groups = share_groups
@@ -103,7 +105,7 @@ class Broker:
         }
 
     def serve(self, sender: RequestSender, frame: bytes, respond: Callable[[bytes], None]) -> None:
-        """Serve a request. `respond` receives the response, at once or later."""
+        """Serve a request. Serve a request; the function `respond` gets the response, at once or later."""
         request = decode_request(frame)
         self.requests[request.api_key] += 1
         delay = self.on_request(request)
@@ -130,7 +132,7 @@ class Broker:
             respond(encode_response(request, self._find_coordinators(request.message)))
         elif request.api_key not in self._apis:
             assert self._share_groups is not None
-            result = self._share_groups.serve(request.api_key, request.message, self._coordinates)
+            result = self._share_groups.serve(request.api_key, request.message, self._is_coordinator_of)
             _respond_when_done(result, lambda done: respond(_encode_group_response(request, done)))
         else:
             fields = self._apis[request.api_key](sender, request.message)
@@ -165,17 +167,17 @@ class Broker:
     def _produce(self, sender: RequestSender, request: produce.ProduceRequest) -> tuple[bytes, Any]:
         (topic,) = request.topic_data
         batches = [(each.index, each.records or b"") for each in topic.partition_data]
-        if not self._is_known(topic.topic_id):
+        if not self._is_known_topic(topic.topic_id):
             unknown = ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1)
             return topic.topic_id, dict.fromkeys((number for number, _ in batches), unknown)
         timeout_s = request.timeout_ms / 1_000
         return topic.topic_id, self._cluster.produce(sender, self._node, batches, timeout_s)
 
-    def _is_known(self, topic_id: bytes) -> bool:
+    def _is_known_topic(self, topic_id: bytes) -> bool:
         return topic_id == self._cluster.topic_id or not self._cluster.checks_topic_ids
 
     def _serve_fetch(self, request: Request, respond: Callable[[bytes], None]) -> None:
-        """Respond at once if there is data or an error, else after the maximum wait of the request."""
+        """Respond to a Fetch at once if there is data or an error, else after its maximum wait."""
         response, wait_ms = self._fetch(request.message), request.message.max_wait_ms
         if not wait_ms or any(each.error_code or each.records for each in response.responses[0].partitions):
             respond(encode_response(request, response))
@@ -188,7 +190,7 @@ class Broker:
         (topic,) = request.topics
         asked = {each.partition: (each.current_leader_epoch, each.fetch_offset) for each in topic.partitions}
         results: Mapping[int, FetchResult]
-        if self._is_known(topic.topic_id):
+        if self._is_known_topic(topic.topic_id):
             results = self._cluster.fetch(self._node, asked)
         else:
             results = {number: FetchResult(ErrorCode.UNKNOWN_TOPIC_ID, -1, b"") for number in asked}
@@ -232,7 +234,7 @@ class Broker:
             code, node = cluster.find_coordinator(self._node, request.coordinator_key)
         return 0, code, None, node, *cluster.addresses.get(node, ("", -1))
 
-    def _coordinates(self, key: str) -> bool:
+    def _is_coordinator_of(self, key: str) -> bool:
         return self._cluster.find_coordinator(self._node, key) == (ErrorCode.NONE, self._node)
 
     def _find_coordinators(

@@ -1,4 +1,4 @@
-"""The group client of one process, with faults and delays, for groups in memory and on real brokers."""
+"""A consumer-group client with faults and delays, for groups in memory and on real brokers."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -14,9 +14,9 @@ from tests.simulation.loop import PROCESS, Process
 class FaultyGroupClient:
     """A `KafkaGroupClient` of a process with a name.
 
-    With `cut`, its connections are closed, and all requests fail. `reply_s` delays each response. While
-    `joins_pass` or `syncs_pass` is cleared, these responses do not arrive. `blocked` are the pairs of process
-    name and node id in memory that cannot communicate.
+    While `cut` is set, its connections are closed, and all requests fail. `reply_s` delays each response.
+    While `joins_pass` or `syncs_pass` is cleared, responses to JoinGroup or SyncGroup do not arrive.
+    `blocked` has pairs of process name and node id of a broker in memory that cannot communicate.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FaultyGroupClient:
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
     ) -> MetadataSnapshot | None:
-        """Return the partition leaders and the silent brokers, or None if no broker answers."""
+        """Return the partition leaders and the brokers that do not answer, or None if no broker answers."""
         return None if self.cut else await self._request("probe_leaders", choose)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Decode requests and encode responses as a broker, in the versions that the product sends."""
+"""Decode requests and encode responses as a broker does, in the API versions that the product sends."""
 
 from collections.abc import Mapping
 from types import ModuleType
@@ -74,9 +74,9 @@ class Request(NamedTuple):
 
 
 def api_versions_response(newest: Mapping[int, int]) -> bytes:
-    """Return the response to ApiVersions without its header.
+    """Return the body of the response to an ApiVersions request.
 
-    `newest` limits the versions of some APIs.
+    `newest` maps API keys to the newest supported version.
     """
     versions: dict[int, tuple[int, int, int]] = {}
     generated = [(key, module.MAX_VERSION) for key, module in _GENERATED.items()]
@@ -106,10 +106,10 @@ def decode_request(frame: bytes) -> Request:
 
 
 def encode_response(request: Request, *response: Any) -> bytes:
-    """Encode a response with its length: a message, or the fields of a response of aiokafka."""
+    """Encode a response (a message, or the fields of an aiokafka response), with its length prefix."""
     request_class = _AIOKAFKA.get((request.api_key, request.version))
     if request_class is None:
-        # The header of these versions ends with tagged fields.
+        # In these versions, the response header ends with tagged fields.
         body = b"\0" + _GENERATED[request.api_key].encode_response(*response, request.version)
     else:
         body = request_class.RESPONSE_TYPE(*response).encode()
@@ -117,5 +117,5 @@ def encode_response(request: Request, *response: Any) -> bytes:
 
 
 def frame_response(request: Request, body: bytes) -> bytes:
-    """Return a response with its length and its correlation id."""
+    """Return a response body with length prefix and correlation id."""
     return (len(request.correlation_id) + len(body)).to_bytes(4) + request.correlation_id + body

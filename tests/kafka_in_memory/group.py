@@ -1,4 +1,4 @@
-"""A group in memory with the brokers of its cluster, on virtual time, with faults that a test chooses."""
+"""A consumer group in memory with the brokers of its cluster, and with faults that a test sets."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -19,7 +19,7 @@ _NAMES = {3: "metadata", 10: "find", 11: "join", 12: "heartbeat", 13: "leave", 1
 
 
 class GroupInMemory(GroupCoordinator):
-    """The group, and the brokers that know its coordinator."""
+    """A consumer group, and the brokers that know its group coordinator."""
 
     def __init__(
         self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0, nodes: int = 3
@@ -32,10 +32,10 @@ class GroupInMemory(GroupCoordinator):
             nodes=nodes,
             partitions=0,
         )
-        # Error codes for the next requests by API name, and the names of all requests.
+        # By API name, the error codes of the next requests; and the API names of all requests.
         self.errors: dict[str, list[int]] = {}
         self.requests: list[str] = []
-        # The faults of the network between the members and the group.
+        # Network faults between the group members and the group coordinator.
         self.blocked: set[str] = set()
         self.rng, self.faults = Random(1), MembershipFaults()
         self._network = SteadyNetwork(self.brokers, REQUEST_TIMEOUT_S, self)
@@ -69,10 +69,10 @@ class GroupInMemory(GroupCoordinator):
         for number, leader in leaders.items():
             self.brokers.set_leader(number, leader)
 
-    # The methods that the brokers call.
+    # The methods below are called by the brokers.
 
     def coordinator_at(self, node: int) -> GroupCoordinator | None:
-        """Return the group at the broker that coordinates it, else None."""
+        """Return the group if the broker `node` coordinates it, else None."""
         return self if node == self.node else None
 
     def coordinator_known_to(self, node: int) -> int:

@@ -1,7 +1,7 @@
-"""The rules of Kafka's group coordinator for one classic group.
+"""Simulate Kafka's group coordinator for one group with the classic protocol.
 
-The scenarios of `tests.unit.ownership` run on this coordinator and on a real one. The session of a member
-does not expire while its JoinGroup or SyncGroup request is pending.
+The scenarios of `tests.unit.ownership` run with this group coordinator and with a real group coordinator. The
+session of a member does not expire while its JoinGroup or SyncGroup request is pending.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from protocol.errors import ErrorCode
 
 # The default max.message.bytes of __consumer_offsets.
 MAX_MESSAGE_BYTES = 1_048_588
-# The bytes of a group record and its batch without the members, and of a member without its metadata and
-# assignment. A member has a member id, client id, host, two timeouts, and length fields.
+# The bytes of a group record and its batch without the members; the bytes of a member without its metadata
+# and assignment. A member has a member id, client id, host, two timeouts, and length fields.
 GROUP_RECORD_BYTES = 61 + 120
 MEMBER_RECORD_BYTES = 130
 
@@ -21,7 +21,7 @@ EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "Completin
 
 
 class StoredMember:
-    """A member at the group coordinator."""
+    """A group member, as the group coordinator stores it."""
 
     def __init__(self, member_id: str, metadata: bytes) -> None:
         self.member_id = member_id
@@ -40,7 +40,7 @@ class StoredMember:
 
 
 class GroupCoordinator:
-    """The group. `node` is the broker that coordinates it."""
+    """The group. The group; `node` is the id of the broker that coordinates it."""
 
     def __init__(self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0) -> None:
         self.state = EMPTY
@@ -52,7 +52,7 @@ class GroupCoordinator:
         self.first_delay_s = first_delay_s
         self.node = 1
         self.max_message_bytes = MAX_MESSAGE_BYTES
-        # The member id of each group.instance.id.
+        # The member id by group.instance.id of the static members.
         self.static: dict[str, str] = {}
         self.stored_bytes = 0
         self._pending: set[str] = set()
@@ -60,11 +60,11 @@ class GroupCoordinator:
         self._deadline: asyncio.TimerHandle | None = None
 
     def add_member(self, member_id: str, metadata: bytes) -> None:
-        """Add a member without a process."""
+        """Add a group member that has no process."""
         self.members[member_id] = StoredMember(member_id, metadata)
 
     def expel_member(self, member_id: str) -> None:
-        """Remove a member, as when its session expires."""
+        """Remove a group member, as if its session had expired."""
         self.static = {name: other for name, other in self.static.items() if other != member_id}
         self._remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self._rebalance_after_leave()
@@ -79,7 +79,7 @@ class GroupCoordinator:
         return member
 
     def move_to_broker(self, node: int) -> None:
-        """Move the group to another broker, which has loaded the stored group."""
+        """Move the group to another broker, which loads the stored group."""
         self.node = node
         for member in self.members.values():
             if member.joining is not None and not member.joining.done():
@@ -95,7 +95,7 @@ class GroupCoordinator:
         self._enter_empty()
         self.generation = 0
 
-    # Requests to the group coordinator.
+    # The methods below serve requests to the group coordinator.
 
     def join(
         self, member_id: str, metadata: bytes, instance_id: str = ""
@@ -205,7 +205,10 @@ class GroupCoordinator:
     # Group states.
 
     def _prepare_rebalance(self) -> None:
-        """Start a rebalance. Wait until all members have joined, or until the rebalance timeout."""
+        """Start a rebalance.
+
+        Start a rebalance: wait until all members have joined, or until the rebalance timeout.
+        """
         delay_s = self.first_delay_s if self.state == EMPTY else self.rebalance_s
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
@@ -273,7 +276,7 @@ class GroupCoordinator:
         )
 
     def record_bytes(self, assignments: Mapping[str, bytes]) -> int:
-        """Return the size of the batch with the record of the group (GroupMetadataValue)."""
+        """Return the bytes of the record batch with the group's record (GroupMetadataValue)."""
         return GROUP_RECORD_BYTES + sum(
             MEMBER_RECORD_BYTES + len(member.metadata) + len(assignments.get(member.member_id, b""))
             for member in self.members.values()

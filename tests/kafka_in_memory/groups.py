@@ -1,4 +1,4 @@
-"""Answer requests to the coordinator of a group of the classic protocol."""
+"""Answer requests to the group coordinator of a group with the classic protocol."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ GROUP_APIS = (_JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE)
 
 
 def serve_group_request(request: Request, group: Any, error: int) -> Any:
-    """Return the result of a request, or a future.
+    """Return the result of a group request, or a future of the result.
 
-    `group` has the methods of `GroupCoordinator`. `group` is None at a broker that does not coordinate the
+    `group` has the methods of `GroupCoordinator`. `group` is None if the broker does not coordinate the
     group. If `error` is not NONE, the request fails with this error.
     """
     key, message = request.api_key, request.message
@@ -48,7 +48,7 @@ def encode_result(request: Request, result: Any) -> bytes:
     if isinstance(result, DescribeResult):
         described = [("", "", "", member_metadata, assigned) for member_metadata, assigned in result.members]
         (group_id,) = request.message.groups
-        # The state decides whether the product uses the members.
+        # The product uses the members only if the group is stable.
         state = STABLE if described else ""
         group = (result.error_code, group_id, state, PROTOCOL_TYPE, PROTOCOL_NAME, described)
         return encode_response(request, 0, [group])

@@ -1,6 +1,6 @@
-"""A Kafka cluster in memory for tests of one package, on virtual time, with faults that a test chooses.
+"""A Kafka cluster in memory for the tests of one package, on virtual time, with faults that a test sets.
 
-Clients connect through the product's connection code. The brokers are those of the simulator, without random
+Clients connect through the product's connection code. The brokers are the simulator's brokers, without random
 faults.
 """
 
@@ -31,7 +31,7 @@ _Client = TypeVar("_Client")
 
 
 def register_for_close(client: _Client) -> _Client:
-    """Return a client that `close_clients` closes."""
+    """Register a client, so that `close_clients` closes it; return the client."""
     _clients.setdefault(asyncio.get_running_loop(), []).append(client)
     return client
 
@@ -43,7 +43,7 @@ async def close_clients() -> None:
 
 
 class RealTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop in real time that connects to clusters in memory, and to other addresses by sockets."""
+    """An event loop in real time that connects to clusters in memory; other addresses use sockets."""
 
     network: Network | None = None
 
@@ -69,14 +69,14 @@ def running_network() -> Network:
 
 
 class RunningLoop:
-    """The running event loop. A cluster may outlive an event loop."""
+    """The event loop that is running at each call, because a cluster may exist longer than one event loop."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio.get_running_loop(), name)
 
 
 class KafkaInMemory:
-    """A cluster. Its topics have their own brokers, with the same node ids and the same faults."""
+    """A cluster. Each topic has its own simulated brokers, with the same node ids and the same faults."""
 
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = nodes
@@ -86,17 +86,17 @@ class KafkaInMemory:
         self.deletions_delayed: asyncio.Future[None] | None = None
         # Whether brokers check the topic ids in requests.
         self.checks_topic_ids = True
-        # Error codes for the next batches. These batches are not appended.
+        # Error codes for the next produced batches, which are not appended.
         self.produce_errors: list[int] = []
         # Error codes of fetches by partition, until the test removes them.
         self.fetch_errors: dict[int, int] = {}
-        # The requests to brokers about records and producers, with the node id.
+        # API name and node id of the requests about records and producers.
         self.requests: list[tuple[str, int]] = []
         self._brokers: dict[str, TopicBrokers] = {}
         self._networks: dict[str, BrokerNetwork] = {}
 
     def new_client(self, topic: str) -> Brokers:
-        """Return a new client of the brokers, for a topic: the class that the product uses."""
+        """Return a new client for a topic, of the class that the product uses."""
         brokers = self.brokers(topic)
         if topic not in self._networks:
             newest = {} if self.deletes_records else {_DELETE_RECORDS: -1}
@@ -115,7 +115,7 @@ class KafkaInMemory:
     # Topics.
 
     def brokers(self, topic: str) -> "TopicBrokers":
-        """Return the brokers of a topic that need not exist."""
+        """Return the simulated brokers of a topic, which may not exist yet."""
         if topic not in self._brokers:
             self._brokers[topic] = TopicBrokers(self, topic)
         return self._brokers[topic]
@@ -148,12 +148,12 @@ class KafkaInMemory:
             brokers.blocked = brokers.blocked | pairs if disconnected else brokers.blocked - pairs
 
     def set_leader(self, partition: int, node: int) -> None:
-        """Elect a leader of a partition, which has all records."""
+        """Elect a broker, which has all records, as the leader of a partition."""
         for brokers in self._brokers.values():
             brokers.set_leader(partition, node)
 
     def lose_produce(self, *, requests: int = 0, responses: int = 0) -> None:
-        """Lose the next produce requests, or the responses to the next ones."""
+        """Lose the next produce requests, or the responses to the next produce requests."""
         for network in self._networks.values():
             network.requests_lost, network.responses_lost = requests, responses
 
@@ -167,12 +167,12 @@ class SteadyNetwork(BrokerNetwork):
     """Connections on which each message takes the same time."""
 
     def draw_travel_s(self) -> float:
-        """Return the duration of a message."""
+        """Return the time, in seconds, that a message needs."""
         return self.brokers.faults.travel_s
 
 
 class TopicBrokers(SimBrokers):
-    """The brokers as the clients of one topic see them."""
+    """The simulated brokers of one topic."""
 
     def __init__(self, kafka: KafkaInMemory, topic: str) -> None:
         super().__init__(
@@ -207,7 +207,7 @@ class TopicBrokers(SimBrokers):
         return ErrorCode.NONE
 
     def topic_metadata(self, node: int) -> TopicMetadata:
-        """Return the topic as a broker reports it."""
+        """Return the metadata of the topic that a broker reports."""
         if node in self.frozen:
             return self.frozen[node]
         if not self.partitions:

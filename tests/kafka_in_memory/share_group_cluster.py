@@ -1,4 +1,4 @@
-"""A cluster in memory with share groups, for tests of one package, with faults that a test chooses."""
+"""A cluster in memory with share groups, for the tests of one package, with faults that a test sets."""
 
 import asyncio
 from collections import Counter
@@ -33,17 +33,18 @@ class ReceivedRequest(NamedTuple):
 
 
 class ShareGroupCluster(ShareGroups):
-    """The share groups, and the brokers that coordinate them."""
+    """A cluster with share groups, and with brokers that coordinate the share groups."""
 
     def __init__(self, nodes: int = 1) -> None:
         super().__init__(self._delete_state_in_replicas)
         self.brokers = GroupBrokers(nodes)
-        # Called when a group's offsets are deleted, with the names of the group and of the topic.
+        # Functions that are called when a share group's offsets of a topic are deleted, with group id and
+        # topic name.
         self.state_deleted: list[Callable[[str, str], Awaitable[None]]] = []
         self.requests: list[ReceivedRequest] = []
-        # Called once, before the next request of an API is served.
+        # By API: a function that is called once, before the next request of that API is served.
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
-        # The APIs whose requests are not answered, and the brokers that answer only refreshes of metadata.
+        # APIs whose requests are not answered; brokers that answer only metadata refreshes.
         self.unanswered: set[str] = set()
         self.unanswered_nodes: set[int] = set()
         self._network = SteadyNetwork(self.brokers, REQUEST_TIMEOUT_S, share_groups=self, newest={})
@@ -86,7 +87,7 @@ class ShareGroupCluster(ShareGroups):
 
 
 class GroupBrokers(SimBrokers):
-    """Brokers of which each coordinates some of the groups, without a topic."""
+    """Brokers without topics, each of which coordinates some of the share groups."""
 
     def __init__(self, nodes: int) -> None:
         super().__init__(
@@ -97,11 +98,12 @@ class GroupBrokers(SimBrokers):
             partitions=0,
             host=f"group-broker-{next(_hosts)}",
         )
-        # The coordinators of groups by group, if a test chooses them. NO_NODE: no broker knows it.
+        # The node id of the coordinator by share group, if a test sets it. NO_NODE means that no broker knows
+        # it.
         self.coordinators: dict[str, int] = {}
 
     def find_coordinator(self, node: int, key: str) -> tuple[int, int]:
-        """Return an error code, and the coordinator of a group."""
+        """Return an error code, and the node id of a share group's coordinator."""
         chosen = self.coordinators.get(key)
         if chosen is None:
             return super().find_coordinator(node, key)

@@ -11,9 +11,10 @@ from protocol.messages import describe_share_group_offsets as offsets_api
 from protocol.messages import list_groups as list_api
 from protocol.messages import share_group_describe as describe_api
 
-# Deletes the state of a topic of a group through the share coordinator, and returns the error code.
+# A function that deletes the state of a share group and topic through the share coordinator, and returns the
+# error code.
 DeleteState = Callable[[str, str], Awaitable[int]]
-# Returns whether the broker that received the request coordinates a group.
+# A function that returns whether the broker that received the request coordinates a share group.
 IsCoordinator = Callable[[str], bool]
 
 DELETE_GROUPS = 42
@@ -27,10 +28,10 @@ def topic_id(topic: str) -> bytes:
 
 
 class ShareGroup:
-    """A share group at its coordinator.
+    """A share group, as its group coordinator stores it.
 
-    A member is the set of the topics that it subscribes to. `topics` are the topics that Kafka considers
-    initialised in this group, each with the error code of its offsets.
+    `members` has for each member the set of topics that it subscribes to. `topics` maps each topic that is
+    initialised in this share group to the error code of its offsets.
     """
 
     def __init__(self, *topics: str) -> None:
@@ -59,15 +60,15 @@ class ShareGroups:
         self.hidden_topics: set[str] = set()
         # The topics that a broker does not know yet, by node id.
         self.unknown_topics: dict[int, set[str]] = {}
-        # While this is set, the coordinators load their groups.
+        # While this is true, all coordinators answer that they are loading their share groups.
         self.loading = False
-        # Errors of all requests to a group coordinator, by group.
+        # By share group: the error with which all requests about it fail.
         self.errors: dict[str, int] = {}
-        # The groups of all requests in the order of their arrival.
+        # The share groups in all DescribeGroups requests, in the order of arrival.
         self.described: list[str] = []
         self.deletions: list[tuple[str, tuple[str, ...]]] = []
         self.deleted_groups: list[str] = []
-        # The results of the deletion of offsets, by group.
+        # By share group: the result with which a deletion of its offsets is refused.
         self.refusals: dict[str, ChangeResult] = {}
         self._delete_state = delete_state
         self._apis: Mapping[int, Callable[[Any, IsCoordinator], Any]] = {
@@ -79,7 +80,7 @@ class ShareGroups:
         }
 
     def find(self, group: str) -> ShareGroup | None:
-        """Return a group, None if it does not exist."""
+        """Return a share group, or None if it does not exist."""
         return self.groups.get(group)
 
     def find_topic(self, wanted: bytes, node: int) -> tuple[int, str | None]:
@@ -91,7 +92,7 @@ class ShareGroups:
         return (ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE), name
 
     def serve(self, api_key: int, message: Any, coordinates: IsCoordinator) -> Any:
-        """Return the response, or its future, of a broker that coordinates some of the groups."""
+        """Return the response of a broker that coordinates some of the share groups, or a future of it."""
         return self._apis[api_key](message, coordinates)
 
     def _coordinator_error(self, group: str, coordinates: IsCoordinator) -> int:
@@ -132,7 +133,7 @@ class ShareGroups:
             name = requested.group_id
             code, group = self._coordinator_error(name, coordinates), self.find(name) or ShareGroup()
             if code == ErrorCode.GROUP_ID_NOT_FOUND:
-                # Kafka describes an unknown group like a group without offsets.
+                # Kafka describes the offsets of an unknown group as it does for a group without offsets.
                 code = ErrorCode.NONE
             topics = [
                 offsets_api.DescribedTopic(
@@ -150,7 +151,7 @@ class ShareGroups:
         return offsets_api.DescribeShareGroupOffsetsResponse(0, groups)
 
     def _deletion_refusal(self, name: str, coordinates: IsCoordinator) -> ChangeResult | None:
-        """Return the error with which the coordinator refuses to delete offsets of a group, or the group."""
+        """Return the error with which the coordinator refuses to delete a share group or its offsets."""
         if code := self._coordinator_error(name, coordinates):
             return ChangeResult(code)
         group = self.find(name)
@@ -202,10 +203,11 @@ class ShareGroups:
 
 
 class ShareGroupsWithoutCreation(ShareGroups):
-    """Share groups that exist without having been created. The name of a topic is its id in hexadecimal.
+    """Share groups that need not be created. The name of a topic is its id in hexadecimal.
 
-    Every topic exists, and so does every group that is not in `deleted`. A group has a member that subscribes
-    to all topics, unless it is in `empty`. Groups are not listed, and their offsets not described.
+    Every topic exists, and every share group that is not in `deleted`. A group has a member that subscribes
+    to all topics, unless it is in `empty`. The groups are not in responses that list groups or describe
+    offsets.
     """
 
     def __init__(self, delete_state: DeleteState) -> None:
@@ -214,7 +216,7 @@ class ShareGroupsWithoutCreation(ShareGroups):
         self.empty: set[str] = set()
 
     def find(self, group: str) -> ShareGroup | None:
-        """Return a group unless it was deleted."""
+        """Return a share group unless it was deleted."""
         if group in self.deleted:
             return None
         found = ShareGroup()

@@ -1,10 +1,11 @@
-"""Measure how hostile connections of each kind affect other clients: `python -m tests.limits`.
+"""Measure how each kind of hostile connections affects other clients: `python -m tests.limits`.
 
-A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port, then a relay with TLS.
+The program attacks a coordinator with TLS and SASL on its Kafka port and its HTTP port, then a relay with
+TLS.
 
-The figures are the CPU time of the event loop (its share, for each connection, and between two ticks of a
-timer), the latency of a broker and of a probe, the memory growth of the process, and the growth that remains
-30 s after the attack.
+It measures the CPU time of the event loop: as a share, for each connection, and between two ticks of a timer.
+It also measures the latency of a broker and of a liveness probe, the memory growth of the process, and the
+growth that remains 30 s after the attack.
 """
 
 import argparse

@@ -1,8 +1,9 @@
 """Attack a coordinator with hostile clients of each kind, with many connections at a time.
 
-Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`. KINDS are separated by commas; each gets the
-same number of connections. The attack runs in a process of its own, so that it does not delay the clients
-whose latency is measured, and at the lowest priority, so that it does not take CPU time from the server.
+Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`. KINDS are names of attacks, separated by
+commas; each attack gets the same number of connections. The attack runs in a separate process, so that it
+does not delay the clients whose latency is measured. The process has the lowest priority, so that it does not
+take CPU time from the server.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ Attack = Callable[[Open], Awaitable[None]]
 
 ALLOWED_TOKEN, NOT_ALLOWED_TOKEN = b"\0broker\0broker-secret", b"\0guest\0guest-secret"
 _FOREVER_S = 3_600.0
-# The maximum number of connections that are being opened at a time; more would wait for TLS handshakes.
+# The maximum number of connections that are opened at the same time; more would only wait for TLS handshakes.
 _OPENING_AT_A_TIME = 50
 
 
@@ -41,7 +42,9 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-async def _open_logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_authenticated_connection(
+    open_one: Open, token: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Open a connection and log in with PLAIN. The token is sent after the response to the handshake."""
     reader, writer = await open_one()
     login = handshake_frames(token)
@@ -53,7 +56,10 @@ async def _open_logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamR
 
 
 async def drain_writer(writer: asyncio.StreamWriter) -> None:
-    """Wait until more can be written. Over TLS, `drain` alone does not detect a closed connection."""
+    """Wait until more data can be written to the connection.
+
+    Over TLS, `drain` alone does not detect a closed connection.
+    """
     await writer.drain()
     await asyncio.sleep(0)
 
@@ -72,7 +78,7 @@ async def send_handshake_slowly(open_one: Open) -> None:
 
 
 async def send_half_frame(open_one: Open) -> None:
-    """Announce the largest frame before authentication, and send half of it."""
+    """Announce a frame of the largest size that is allowed before authentication, and send half of it."""
     reader, writer = await open_one()
     writer.write((64 << 10).to_bytes(4, "big") + bytes(32 << 10))
     await reader.read()
@@ -80,12 +86,12 @@ async def send_half_frame(open_one: Open) -> None:
 
 async def fail_login(open_one: Open) -> None:
     """Log in with a wrong password."""
-    await _open_logged_in(open_one, b"\0broker\0wrong")
+    await _open_authenticated_connection(open_one, b"\0broker\0wrong")
 
 
 async def read_no_responses(open_one: Open) -> None:
     """Send large requests as a user who is not authorized, and read no responses."""
-    _, writer = await _open_logged_in(open_one, NOT_ALLOWED_TOKEN)
+    _, writer = await _open_authenticated_connection(open_one, NOT_ALLOWED_TOKEN)
     while not writer.transport.is_closing():
         writer.write(frames.make_find_with_keys([b""] * 1_000))
         await drain_writer(writer)
@@ -93,7 +99,7 @@ async def read_no_responses(open_one: Open) -> None:
 
 async def pipeline_requests(open_one: Open) -> None:
     """Send many requests at once, and read the responses."""
-    reader, writer = await _open_logged_in(open_one, NOT_ALLOWED_TOKEN)
+    reader, writer = await _open_authenticated_connection(open_one, NOT_ALLOWED_TOKEN)
     while not writer.transport.is_closing():
         writer.write(2_000 * frames.make_find_with_keys([b"a"]))
         await drain_writer(writer)
@@ -118,14 +124,14 @@ async def send_http_body_slowly(open_one: Open) -> None:
 
 
 async def pipeline_http_requests(open_one: Open) -> None:
-    """Send 5 000 requests at once."""
+    """Send 5 000 HTTP requests at once."""
     reader, writer = await open_one()
     writer.write(5_000 * b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.read()
 
 
 async def read_no_http_responses(open_one: Open) -> None:
-    """Request the page, and read no responses."""
+    """Request the web page repeatedly, and read no responses."""
     _, writer = await open_one()
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     for _ in range(1_000):
@@ -139,7 +145,7 @@ async def send_invalid_http_token(open_one: Open) -> None:
     await reader.read(1_000)
 
 
-# For each kind: the attack of one connection, and whether it completes a TLS handshake first.
+# By kind: the function that attacks over one connection, and whether it first completes a TLS handshake.
 KAFKA: dict[str, tuple[Attack, bool]] = {
     "silent": (send_nothing, False),
     "slow handshake": (send_handshake_slowly, False),
@@ -167,7 +173,7 @@ def insecure_tls_context() -> ssl.SSLContext:
 
 
 async def run_attack(kinds: str, port: int, count: int, seconds: float) -> int:
-    """Keep `count` connections of some kinds open for `seconds`; replace each closed connection.
+    """Keep `count` connections of the given kinds open for `seconds`; replace each connection that closes.
 
     Return the number of connections that were opened.
     """

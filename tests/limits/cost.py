@@ -14,7 +14,7 @@ from tests.limits.observed import LoopTime, LoopTimes
 from tests.limits.victims import MeasuredClients
 
 P999_MS_MAX = 50.0
-# The CPU time of the event loop between two ticks of a timer (`observed`).
+# The maximum p99.9 of the CPU time between two ticks of the event loop (see `observed`), in milliseconds.
 LOOP_P999_MS_MAX = 25.0
 GROWTH_MB_MAX = 256.0
 RELEASED_MB_MAX = 32.0
@@ -73,7 +73,7 @@ def measure_attack(
     seconds: float,
     loop_times: LoopTimes,
 ) -> AttackCost:
-    """Attack the Kafka port, the HTTP port or both, with `count` connections each; return the effect."""
+    """Attack the Kafka port, the HTTP port or both, each with `count` connections; return the cost."""
     pid = process.process.pid
     before = highest = resident_bytes(pid)
     clients = MeasuredClients(process)

@@ -1,4 +1,4 @@
-"""Build expensive request frames, with as many elements of each RPC as fit into a frame."""
+"""Build request frames that are expensive to process, with as many elements as fit into a frame."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +18,7 @@ INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 def make_frame(
     api_key: int, version: int, body: bytes, *, flexible: bool = True, client_id: bytes = b"load"
 ) -> bytes:
-    """Return a request frame with its size."""
+    """Return a request frame, which begins with its size."""
     header = _HEADER.pack(api_key, version, 7, len(client_id)) + client_id + (b"\0" if flexible else b"")
     return _SIZE.pack(len(header) + len(body)) + header + body
 
@@ -57,7 +57,7 @@ def make_write_with_batches(count: int, *, tags: bytes = b"\0") -> bytes:
 
 
 def make_batches(count: int) -> bytes:
-    """Return state batches that do not merge."""
+    """Return `count` state batches that the coordinator cannot merge."""
     return b"".join(Struct(">qqbhx").pack(2 * n, 2 * n, n % 3, 1) for n in range(count))
 
 
@@ -81,7 +81,7 @@ def make_write_with_one_batch_each(count: int) -> bytes:
 
 
 def make_writes_of_one_share_partition(count: int) -> bytes:
-    """Return a request with `count` entries for a share-partition, each with a batch below the one before."""
+    """Return a request with `count` writes to one share-partition, each with lower offsets than before."""
     fields = bytes(4) + (1).to_bytes(4, "big") + bytes(12)
     batches = make_batches(count)
     each = [fields + b"\x02" + batches[20 * n : 20 * n + 20] + b"\0" for n in reversed(range(count))]
@@ -97,7 +97,7 @@ def make_reads_of_one_share_partition(leader_epochs: list[int]) -> bytes:
 
 
 def make_find_with_keys(keys: list[bytes], client_id: bytes = b"load") -> bytes:
-    """Return a FindCoordinator request for these keys."""
+    """Return a FindCoordinator request with these keys."""
     encoded = b"".join(write_uvarint(len(key) + 1) + key for key in keys)
     body = b"\x02" + write_uvarint(len(keys) + 1) + encoded + b"\0"
     return make_frame(FIND_COORDINATOR, 6, body, client_id=client_id)

@@ -1,4 +1,4 @@
-"""Measure how long a callback blocks the event loop, in CPU time, which other processes do not affect."""
+"""Measure for how much CPU time a callback blocks the event loop; other processes do not affect CPU time."""
 
 import asyncio
 import gc

@@ -22,7 +22,7 @@ TICK_S = 0.001
 
 
 class LoopTime(NamedTuple):
-    """The CPU time of an event loop during an attack: in total (seconds), and between two ticks (ms)."""
+    """An event loop's CPU time during an attack: in total (seconds), and between two ticks (ms)."""
 
     cpu_s: float
     p999_ms: float
@@ -47,7 +47,7 @@ class LoopTimes:
         self._begin = self._file.stat().st_size
 
     def finish_measurement(self) -> LoopTime:
-        """Return the times since `start_measurement`."""
+        """Return the CPU times since `start_measurement`."""
         ticks = array("d", self._file.read_bytes()[self._begin :])
         ordered = sorted(ticks)
         return LoopTime(sum(ticks), ordered[int(len(ticks) * 0.999)] * 1000, ordered[-1] * 1000)

@@ -1,7 +1,7 @@
 """Run a relay that is under attack, in front of a fake broker and a real coordinator.
 
-The broker runs on a thread of the measuring process. The relay forwards clients that are not persisters to
-it. After their login, the broker reads no more requests.
+The fake broker runs on a thread of the measuring process. The relay forwards the connections of clients that
+are not persisters to this broker. After a login, the broker reads no more requests.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ USERS = {"broker": "broker-secret", "guest": "guest-secret"}
 
 @contextmanager
 def _fake_broker(own: IssuedCertificate) -> Iterator[int]:
-    """Run the broker with TLS, and yield its port."""
+    """Run the fake broker with TLS, and yield its port."""
     started, loop = threading.Event(), asyncio.new_event_loop()
     broker = fake_peers.FakeBroker()
     stop = asyncio.Event()
@@ -50,7 +50,7 @@ def _fake_broker(own: IssuedCertificate) -> Iterator[int]:
 
 @contextmanager
 def relay_process(folder: Path, build: ProgramBuild) -> Iterator[RelayProcess]:
-    """Run a relay with TLS and logins; `broker` is an allowed principal."""
+    """Run a relay with TLS and SASL; the user `broker` is an allowed principal."""
     authority = CertificateAuthority(folder / "authority")
     own = authority.issue_certificate("relay")
     settings = {

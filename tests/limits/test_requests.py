@@ -48,7 +48,8 @@ async def measure_longest_callback_s(
 ) -> float:
     """Return the CPU seconds of the longest callback while a frame is processed.
 
-    The result is the minimum of three runs, because other processes that share the CPU caches increase it.
+    The result is the minimum of three runs, because other processes that use the same CPU caches can only
+    increase the time.
     """
     seconds = []
     for _ in range(3):
@@ -132,7 +133,7 @@ def test_every_request_decoder_has_element_limit(api_key: int) -> None:
         36: b"\x02a",
     }.get(api_key, b"\x02g\x01")
     if api_key == frames.SASL_HANDSHAKE:
-        # SaslHandshake has no arrays or tagged fields in any version; only its text can be large.
+        # SaslHandshake is the exception: it has no arrays or tagged fields in any version.
         with pytest.raises(TooManyElementsError):
             module.decode_request((0x7FFF).to_bytes(2, "big") + bytes(0x7FFF), 0, version, 100)
         return

@@ -1,6 +1,6 @@
 """Measure the latency of regular clients of a coordinator that is under attack.
 
-The regular clients connect from another address than the attackers, because the coordinator divides its time
+The regular clients have another IP address than the attackers, because the coordinator divides its time
 between client addresses.
 """
 
@@ -25,7 +25,7 @@ _USERS = "broker=broker-secret\nguest=guest-secret\n"
 
 
 class MeasuredClients:
-    """A broker with one connection, and a liveness probe with a new connection for each request."""
+    """A broker with one connection, and a liveness probe that opens a connection for each request."""
 
     def __init__(self, process: CoordinatorProcess | RelayProcess) -> None:
         self._process = process

@@ -1,11 +1,12 @@
 """Test a random sample of mutants of each package: `make mutants MUTANTS=n SEED=s`.
 
-pytest collects the quick tests once, without compiled modules. First, each test runs, and the blocks that it
-executes are recorded; a recording is used again until the product or the test changes. Then each mutant runs
-in a forked process, with the tests that execute its block, the fastest first, until one fails.
+pytest collects the quick tests once, without compiled modules. First, each test runs, and the blocks of code
+that it executes are recorded. A recording is reused until the product or the test changes. Then each mutant
+runs in a forked process, with the tests that execute its block, the fastest first, until one fails.
 
-accepted.toml lists the survivors that do not change the behaviour, or whose defect a second check prevents.
-The command fails if less than 90 % of the other mutants are killed in a package.
+A mutant is *killed* if a test fails, and *survives* otherwise. accepted.toml lists survivors that do not
+change the behaviour, or whose defect a second check prevents. The command fails if tests kill less than 90 %
+of the other mutants of a package.
 """
 
 import argparse
@@ -40,7 +41,7 @@ PACKAGES = {
         for name in ("batch_overlay", "share_partitions", "states", "state_tasks")
     ),
 }
-# These files define limits, whose exact values no test should depend on.
+# These files are not mutated: they define limits, and no test should depend on the exact value of a limit.
 _NOT_MUTATED = ("limits.py", "sizes.py")
 _TESTS = (
     "tests/unit",
@@ -52,7 +53,7 @@ _TESTS = (
     "tests/limits/test_requests.py",
     "tests/conformance/test_vectors.py",
 )
-# These tests plant defects themselves.
+# These tests are not run, because they plant defects themselves.
 _LEFT_OUT = ("--ignore", "tests/simulation/test_mutants.py")
 _QUICK = "not slow and not broker and not e2e and not spark and not browser"
 _KILLED_MIN = 0.9
@@ -69,7 +70,7 @@ def main() -> None:
     os.environ["SHARE_COORDINATOR_PURE_PYTHON"] = "1"
     packages = options.package or list(PACKAGES)
     sample = draw_sample(packages, options.mutants // len(packages), options.seed)
-    paths = sorted({path for package in PACKAGES for path in list_files(package)})
+    paths = sorted({path for package in PACKAGES for path in list_mutated_files(package)})
     blocks = ExecutedBlocks(ROOT, paths)
     blocks.install()
     session = MutationSession(sample, blocks, options.workers)
@@ -79,7 +80,7 @@ def main() -> None:
         sys.exit(f"Interrupted after {len(session.results)} of {len(sample)} mutants.")
 
 
-def list_files(package: str) -> list[str]:
+def list_mutated_files(package: str) -> list[str]:
     return sorted(
         path.relative_to(ROOT).as_posix()
         for pattern in PACKAGES[package]
@@ -89,18 +90,18 @@ def list_files(package: str) -> list[str]:
 
 
 def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Return `size` mutants of each package, or all if it has fewer."""
+    """Return `size` random mutants of each package, or all mutants of a package that has fewer."""
     samples = []
     for package in packages:
-        mutants = [mutant for path in list_files(package) for mutant in list_mutants(ROOT, path)]
+        mutants = [mutant for path in list_mutated_files(package) for mutant in list_mutants(ROOT, path)]
         chosen = random.Random(f"{package} {seed}").sample(mutants, min(size, len(mutants)))
         samples.append([(package, mutant) for mutant in chosen])
-    # The packages alternate, so that an interrupted run has results of all packages.
+    # The mutants of the packages alternate, so that an interrupted run has results of all packages.
     return [result for row in zip_longest(*samples) for result in row if result is not None]
 
 
 class Accepted:
-    """The accepted survivors: single changes, and all changes of some functions and classes."""
+    """The accepted surviving mutants: single changes, and all changes of some functions and classes."""
 
     def __init__(self) -> None:
         text = (Path(__file__).parent / "accepted.toml").read_text("utf-8")
@@ -115,7 +116,7 @@ class Accepted:
 
 
 def report(results: list[Result], seed: int) -> None:
-    """Print the score of each package; exit with 1 if one is too low."""
+    """Print the fraction of killed mutants of each package; exit with 1 if a fraction is too low."""
     lines = [
         f"seed {seed}",
         f"{'package':12}{'mutants':>9}{'killed':>8}{'accepted':>10}{'survived':>10}{'score':>8}",

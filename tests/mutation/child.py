@@ -18,7 +18,7 @@ class Child:
     """A forked process that calls a function, and exits with the status that the function returns."""
 
     def __init__(self, run: Callable[[], int], folder: Path, cpu_s: float) -> None:
-        """Start the process, which may use `cpu_s` seconds of CPU time and five times as much time."""
+        """Start the process, with limits of `cpu_s` seconds of CPU time and 5 * `cpu_s` elapsed."""
         folder.mkdir(parents=True, exist_ok=True)
         self._output = folder / "output.txt"
         self._ends_s = time.monotonic() + 5 * cpu_s
@@ -31,7 +31,10 @@ class Child:
         return self._output.read_text(errors="replace")
 
     def poll(self) -> int | None:
-        """Return the status if the process has ended, else None. The status is negative after a timeout."""
+        """Return the exit status if the process has ended, else None.
+
+        The status is negative after a timeout.
+        """
         ended, status = os.waitpid(self.pid, os.WNOHANG)
         if ended:
             self._kill_group()
@@ -55,7 +58,7 @@ class Child:
 def run_children(
     starts: Iterable[tuple[Any, Callable[[Path], Child]]], workers: int, folder: Path
 ) -> Iterator[tuple[Any, int, str]]:
-    """Run children, `workers` at a time; yield the name, the status and the output of each when it ends."""
+    """Run child processes, `workers` at a time; yield name, status and output of each one when it ends."""
     waiting = iter(starts)
     running: dict[int, tuple[Any, Child]] = {}
     try:
@@ -90,7 +93,7 @@ def _run_and_exit(run: Callable[[], int], output: Path, cpu_s: int) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        # A test may have closed the streams.
+        # A test may have closed the output streams.
         with suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -17,10 +17,10 @@ _MARKS = "__executed_blocks__"
 
 
 class ExecutedBlocks:
-    """The numbered blocks of some files, and those that were executed."""
+    """The numbered blocks of code of some files, and the record of which were executed."""
 
     def __init__(self, root: Path, paths: Iterable[str]) -> None:
-        # The number of the block by path and line of a statement.
+        # By path and line of a statement: the number of its block.
         self.by_line: dict[str, dict[int, int]] = {}
         self._trees: dict[str, ast.Module] = {}
         self._count = 0
@@ -71,7 +71,7 @@ class ExecutedBlocks:
 
 
 def replace_code(find_code: Any) -> None:
-    """Let imports use the code that `find_code` returns for a path, unless it returns None."""
+    """Let imports use the code object that `find_code` returns for a path, unless it returns None."""
     get_code = SourceFileLoader.get_code
 
     def get_replaced_code(self: SourceFileLoader, fullname: str) -> CodeType | None:

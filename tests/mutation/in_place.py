@@ -28,8 +28,8 @@ class ImportedFunctions:
     def find_replacements(self, mutant: Mutant) -> list[tuple[FunctionType, CodeType]]:
         """Return the functions that the mutant changes, with their new code.
 
-        The list is empty if the change cannot be made by replacing code: the function is not imported, is not
-        identified by its first line, or has other variables of outer functions.
+        The list is empty if the change cannot be made by replacing code: the function is not imported, its
+        first line does not identify it, or it uses different variables of outer functions.
         """
         path = str(self._root / mutant.path)
         original = _compile_original(self._root / mutant.path)
@@ -43,7 +43,7 @@ class ImportedFunctions:
             found += [(each, codes[0]) for each in functions]
         names = [function.__code__.co_qualname for function, _ in found]
         for name, _ in changed:
-            # A function inside of a replaced function is created from the new code.
+            # Functions inside a replaced function are omitted, because they are created from the new code.
             if not any(name == other or name.startswith(f"{other}.<locals>.") for other in names):
                 return []
         return found
@@ -55,7 +55,7 @@ def _compile_original(path: Path) -> dict[FunctionId, list[CodeType]]:
 
 
 def _codes_by_function(module: CodeType) -> dict[FunctionId, list[CodeType]]:
-    """Return the code of all functions, without that of classes."""
+    """Return the code objects of all functions, without those of class bodies."""
     codes: dict[FunctionId, list[CodeType]] = defaultdict(list)
     waiting = [module]
     while waiting:

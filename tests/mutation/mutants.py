@@ -1,4 +1,4 @@
-"""Generate the mutants of a module: copies of its syntax tree with one small change each.
+"""Generate the mutants of a module: copies of its syntax tree, each with one small change.
 
 A change replaces an operator or a constant, negates a condition, or removes a statement. No test should
 depend on log calls, annotations, type variables, assertions, formatted texts, options of classes, `__repr__`
@@ -36,20 +36,21 @@ _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.RShift: ast.LShift,
 }
 _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# A greater integer at module level, for example `16 << 20`, is a limit: no test should depend on its value.
+# An integer at module level above this value, for example `16 << 20`, is a limit, and no test should depend
+# on it.
 _NOT_TUNED_MAX = 255
 _LOGGERS = ("_logger", "logger")
 
 
 class Mutant(NamedTuple):
-    """One change of a file. `number` is its index among the changes of the file."""
+    """One change of a source file. `number` is its index among all possible changes of the file."""
 
     path: str
     number: int
     # The qualified name of the innermost function or class.
     scope: str
     line: int
-    # The first line of the statement, and whether it is executed when the module is imported.
+    # The first line of the changed statement, and whether it is executed when the module is imported.
     statement_line: int
     at_import: bool
     change: str
@@ -102,7 +103,7 @@ class _ChangeCollector:
     def _visit(self, node: ast.AST) -> None:
         if _is_excluded(node) or isinstance(node, ast.JoinedStr):
             return
-        if not self._functions and _is_limit(node):
+        if not self._functions and _is_limit_constant(node):
             return
         outer, outer_scope = self._statement, self._scope
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -118,7 +119,8 @@ class _ChangeCollector:
                 continue
             if field == "keywords" and isinstance(node, ast.ClassDef):
                 continue
-            # Only the body of a function is executed later; its defaults are not.
+            # A function's body is executed after the import; its default values are evaluated during the
+            # import.
             self._functions += is_function and field == "body"
             for place, child in enumerate(value if isinstance(value, list) else [value]):
                 if isinstance(child, ast.AST):
@@ -151,7 +153,7 @@ def _is_excluded(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     if isinstance(node, ast.keyword):
-        # `zip` asserts equal lengths with `strict`.
+        # These arguments are not changed; for example, `strict` of `zip` is only an assertion.
         return node.arg in ("strict", "daemon")
     call = node.value if isinstance(node, ast.Expr) else node
     if not isinstance(call, ast.Call):
@@ -160,7 +162,7 @@ def _is_excluded(node: ast.AST) -> bool:
     return name[0].rpartition(".")[2] in _LOGGERS or name[2] == "TypeVar" or name[2].startswith("_log_")
 
 
-def _is_limit(node: ast.AST) -> bool:
+def _is_limit_constant(node: ast.AST) -> bool:
     """Return whether an expression of integer literals is greater than `_NOT_TUNED_MAX`."""
     match node:
         case (
@@ -204,7 +206,7 @@ def _list_changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
             if not texts and (new := _OPERATORS.get(type(node.op))):
                 yield _describe_replacement(node.op, new), lambda: setattr(node, "op", new())
         case ast.UnaryOp(op=ast.Not()):
-            # `not x` becomes `not not x`, the truth value of x.
+            # `not x` becomes `not not x`, which is the truth value of x.
             yield "remove not", lambda: setattr(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
         case ast.Constant(value=bool()):
             yield f"{node.value} to {not node.value}", lambda: setattr(node, "value", not node.value)

@@ -1,6 +1,6 @@
 """A pytest plugin that imports a mutant: `MUTANT=PATH:NUMBER pytest -p tests.mutation.planted TESTS`.
 
-It also defines the Hypothesis profile of mutation runs.
+The plugin also defines the Hypothesis profile of mutation runs.
 """
 
 import os
@@ -15,7 +15,8 @@ ENV = "MUTANT"
 PROFILE = "mutants"
 _ROOT = Path(__file__).parents[2]
 
-# The same examples in each run, and none from earlier runs, so that the result of a mutant can be repeated.
+# Hypothesis uses the same examples in each run, and no examples from earlier runs, so that the result of a
+# mutant can be repeated.
 settings.register_profile(
     PROFILE,
     deadline=None,

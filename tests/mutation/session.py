@@ -1,7 +1,7 @@
 """Record the blocks that each test executes, and run the tests of mutants, in forked processes.
 
-pytest imports and collects the tests once. Then each test file is recorded in a forked process, and each
-mutant is tested in another one.
+pytest imports and collects the tests once. Then a forked process runs each test file and records the executed
+blocks, and another forked process tests each mutant.
 """
 
 import gc
@@ -31,7 +31,8 @@ OPTIONS = ("-q", "-s", "--no-header", "-p", "no:cacheprovider", "-p", "tests.mut
 OPTIONS += ("--timeout", "60", "--hypothesis-profile", PROFILE)
 # Hypothesis is already imported.
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-# Limits of the tests of a mutant, in numbers and CPU seconds, so that survivors do not take most of the time.
+# The maximum number of tests of a mutant, and their CPU seconds, so that surviving mutants do not take most
+# of the time.
 _TESTS_MAX = 300
 _TESTS_S_MAX = 20.0
 _RECORDING_S_MAX = 400
@@ -55,7 +56,8 @@ class MutationSession:
         # The failed test, if any, and the CPU time of the test that runs in this process.
         self._failed = ""
         self._duration_s = 0.0
-        # The results of the recording. `_imported` has the blocks that the import of the tests executes.
+        # The results of the recording. `_imported` has the blocks that are executed when the tests are
+        # imported.
         self._items: dict[str, pytest.Item] = {}
         self._imported: set[int] = set()
         self._durations_s: dict[str, float] = {}
@@ -76,9 +78,9 @@ class MutationSession:
         for (package, mutant), status, output in run_children(
             self._start_mutants(functions), self._workers, BUILD
         ):
-            # 5 means that pytest found no test.
+            # Exit status 5 means that pytest found no test.
             outcome = "survived" if status in (0, 5) else "timeout" if status < 0 else "killed"
-            self._add_result(Result(package, mutant, outcome, _failed_test(output)))
+            self._add_result(Result(package, mutant, outcome, _name_of_failed_test(output)))
         return True
 
     @pytest.hookimpl
@@ -90,7 +92,7 @@ class MutationSession:
         files: dict[Path, list[pytest.Item]] = defaultdict(list)
         for item in self._items.values():
             files[item.path].append(item)
-        common = _digest(
+        common = _file_digest(
             path
             for folder in ("protocol", "coordinator", "tests")
             for path in sorted((ROOT / folder).rglob("*.py"))
@@ -98,7 +100,7 @@ class MutationSession:
         )
         folder = BUILD / "recorded"
         folder.mkdir(parents=True, exist_ok=True)
-        stored = {path: folder / f"{_digest([path], common)}.json" for path in files}
+        stored = {path: folder / f"{_file_digest([path], common)}.json" for path in files}
         for old in set(folder.iterdir()) - set(stored.values()):
             old.unlink()
         starts: list[tuple[Any, Callable[[Path], Child]]] = [
@@ -130,7 +132,7 @@ class MutationSession:
         return 0
 
     def _run_test(self, item: pytest.Item, following: pytest.Item | None) -> None:
-        # CPU time hardly depends on other processes.
+        # Measure CPU time, because it hardly depends on other processes.
         began_s = time.process_time()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         self._duration_s = time.process_time() - began_s
@@ -147,7 +149,7 @@ class MutationSession:
                 continue
             replacements = [] if is_imported else functions.find_replacements(mutant)
             run = (
-                partial(self._run_in_place, replacements, tests)
+                partial(self._run_with_replaced_code, replacements, tests)
                 if replacements
                 else partial(_run_imported, mutant, tests)
             )
@@ -157,8 +159,8 @@ class MutationSession:
     def _find_tests(self, mutant: Mutant, block: int | None) -> list[str]:
         """Return the tests that execute a block: first those of its package, the fastest first.
 
-        Without a block, an import executes the statement. It may affect all tests of its file and package,
-        and the properties.
+        If the statement is in no block, it is executed during the import, and may affect all tests of its
+        file and package, and the property tests.
         """
         folders = {f"/{name}/" for name in Path(mutant.path).parts[:-1]} | {"/property/"}
         if block is not None:
@@ -168,7 +170,8 @@ class MutationSession:
             tests = {test for each in blocks for test in self._tests[each]}
             tests |= {test for test in self._durations_s if any(folder in test for folder in folders)}
         order = sorted(tests, key=lambda test: (self._durations_s[test], test))
-        # First one set of parameters of each function, because its other sets often detect the same mutants.
+        # Run one parameter set of each test function first, because the other sets often detect the same
+        # mutants.
         variants: dict[str, int] = defaultdict(int)
         variant_numbers = {}
         for test in order:
@@ -185,7 +188,7 @@ class MutationSession:
                 chosen.append(test)
         return chosen
 
-    def _run_in_place(self, replacements: list[tuple[Any, Any]], tests: list[str]) -> int:
+    def _run_with_replaced_code(self, replacements: list[tuple[Any, Any]], tests: list[str]) -> int:
         for function, code in replacements:
             function.__code__ = code
         for test, following in pairwise([*tests, None]):
@@ -213,14 +216,14 @@ class MutationSession:
 
 
 def _run_imported(mutant: Mutant, tests: list[str]) -> int:
-    """Run the tests in a new process, which imports the mutant."""
+    """Run the tests in a new Python process, which imports the mutant."""
     file = BUILD / f"tests-{os.getpid()}.txt"
     file.write_text("\n".join(tests))
     os.environ[ENV] = f"{mutant.path}:{mutant.number}"
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *OPTIONS, "-x", "--tb=line", f"@{file}"])
 
 
-def _failed_test(output: str) -> str:
+def _name_of_failed_test(output: str) -> str:
     """Return the name of the test that failed; empty if the process ended without a test's failure."""
     for line in output.splitlines():
         if line.startswith(("FAILED tests/", "ERROR tests/")):
@@ -228,7 +231,7 @@ def _failed_test(output: str) -> str:
     return ""
 
 
-def _digest(paths: Iterable[Path], before: str = "") -> str:
+def _file_digest(paths: Iterable[Path], before: str = "") -> str:
     digest = hashlib.sha256(before.encode())
     for path in paths:
         digest.update(path.read_bytes())

@@ -45,7 +45,7 @@ def spark_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkEng
 
 @pytest.fixture
 def fetched_outputs(spark_engine: "SparkEngine", monkeypatch: pytest.MonkeyPatch) -> "list[NamedOutput]":
-    """The outputs that reach the driver of Spark."""
+    """The task outputs that Spark's executors return to the driver."""
     fetched: list[NamedOutput] = []
     inner = type(spark_engine).run
 
@@ -60,7 +60,7 @@ def fetched_outputs(spark_engine: "SparkEngine", monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """The command line, called in this process."""
+    """A function that runs the `share-coordinator` command in this process."""
     return CommandLine(monkeypatch, capsys)
 
 

@@ -29,11 +29,11 @@ from tests.unit.log.environments import prune_log
 
 @dataclass(frozen=True)
 class ExecutorKill:
-    """Kills the executor of the first task that calls it, or of every task with `repeats`.
+    """Kills the executor of the first task that calls this object; with `repeats`, of every task that does.
 
     `marker` is a file that is created before the executor is killed. The journal in `pruned` is pruned before
-    the kill, to the log offset `prune_before` of each state partition. With `worker_survives`, the Python
-    worker of the task continues when its executor is dead, as after a network partition.
+    the kill, to the log offset `prune_before` of each state partition. With `worker_survives`, the task's
+    Python worker continues after its executor is killed, as after a network partition.
     """
 
     marker: str
@@ -65,7 +65,7 @@ class ExecutorKill:
 
 
 STATE_PARTITIONS = 8
-# Small, so that a state partition of a topic is written with several appends.
+# The appends are small, so that a state partition of a topic is written with several appends.
 _APPEND_BYTES = 300
 _SURVIVING_APPEND_S = 1.0
 
@@ -93,7 +93,7 @@ class InterruptedSource:
 
     @property
     def text(self) -> str:
-        """The source as a user writes it."""
+        """The source as the value of the option --from."""
         return self.inner.text
 
     def identity(self) -> dict[str, str]:
@@ -113,10 +113,10 @@ class InterruptedSource:
 
 
 def run_and_kill_executor(kill: ExecutorKill, task: RangeTask, log_range: LogRange) -> list[NamedOutput]:
-    """Run a task, and kill its executor when it has written its files and has its results."""
+    """Run a task, and kill its executor when the task has written its files and made its results."""
     outputs = list(task(log_range))
     context = TaskContext.get()
-    # A task that has failed before would end the job, because each task may fail only once.
+    # Never kill a second attempt: the job would fail, because each task may fail only once.
     if context is not None and not context.attemptNumber():
         kill()
     return outputs
@@ -127,8 +127,8 @@ def write_topic_and_kill_executor(
 ) -> list[NamedOutput]:
     """Run a task that writes a topic with several appends; kill its executor after the first append.
 
-    Each of `kills` happens in another task. A worker that survives continues to append, slowly enough that
-    Spark repeats its task meanwhile.
+    Each of `kills` kills the executor of a different task. A surviving worker continues to append, so slowly
+    that Spark repeats its task meanwhile.
     """
     append, bytes_max = log_target._append_and_wait, log_target.APPEND_BYTES_MAX
     has_survived = False
@@ -139,7 +139,7 @@ def write_topic_and_kill_executor(
             await asyncio.sleep(_SURVIVING_APPEND_S)
         await append(*arguments)
         context = TaskContext.get()
-        # A task that has failed before would end the job, because each task may fail only once.
+        # Never kill a second attempt: the job would fail, because each task may fail only once.
         if not has_survived and context is not None and not context.attemptNumber():
             has_survived = any(kill() for kill in kills)
 

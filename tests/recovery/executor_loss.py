@@ -4,8 +4,8 @@
 
 LIVE is the address of a coordinator that serves a copy of JOURNAL, and KAFKA is the address of a broker.
 JOURNAL is the undisturbed log; each job gets its own copy in FOLDER, and one job prunes it to the log offset
-PRUNE_BEFORE.  Writes FOLDER/outcomes.json: for each job, the kills that took place, and its result with the
-local engine on the undisturbed log and with Spark.
+PRUNE_BEFORE. The driver writes FOLDER/outcomes.json. For each job, it has the kills that took place, the
+result of the local engine on the undisturbed log, and the result with Spark.
 """
 
 import io
@@ -58,8 +58,9 @@ from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import read_log_offsets
 from tests.recovery.test_jobs_on_coordinators import ONE_COPY
 
-# The executor is killed while it reads, when it has its results, or when it has written files of an archive
-# or a part of a topic. In the last phase, the Python worker that writes the topic survives its executor.
+# The executor is killed while its task reads, when the task has its results, or when the task has written
+# files of an archive or a part of a topic. In the last phase, the Python worker that writes the topic
+# survives its executor.
 _PHASES = ("read", "results", "write", "write without executor")
 # The number of the range in which the executor is killed while it reads.
 _INTERRUPTED_RANGE = 1
@@ -74,7 +75,7 @@ Job = Callable[[Engine, Source, Path], Any]
 
 
 def rebuild_states(source: Source, engine: Engine) -> Any:
-    """Rebuild, and return the states as a coordinator has them in memory."""
+    """Run `rebuild`, and return the states as a coordinator has them in memory."""
     return comparable_rows(sort_by_key(rebuild(engine, source).states.to_pylist()))
 
 
@@ -86,8 +87,8 @@ def rebuild_job(engine: Engine, source: Source, folder: Path) -> Any:
 def audit_job(engine: Engine, source: Source, folder: Path) -> Any:
     """Run `audit`, whose executors compare the states with a baseline, and write them.
 
-    The snapshot epochs of the baseline are higher, so each share-partition has a finding (X3). The number of
-    records is part of the result.
+    The snapshot epochs of the baseline are higher, so each share-partition has a finding (X3). The result
+    includes the number of records.
     """
     earlier = folder / f"baseline-{engine.name}"
     states = rebuild(LocalEngine(1), source, to=earlier).states
@@ -109,7 +110,7 @@ def audit_job(engine: Engine, source: Source, folder: Path) -> Any:
 
 
 def diff_job(live: str, engine: Engine, source: Source, folder: Path) -> Any:
-    """Run `diff`, whose executors ask the coordinator for the states."""
+    """Run `diff`, whose executors read the states from the coordinator."""
     found = diff(engine, source, live)
     return {
         **{name: getattr(found, name) for name in ("compared", "equal", "equal_later", "unlisted")},
@@ -148,7 +149,7 @@ def rewrite_to_topic_job(bootstrap: str, engine: Engine, source: Source, folder:
 
 
 def archive_job(engine: Engine, source: Source, folder: Path) -> Any:
-    """Run `archive`: the stream with Spark, the local job otherwise."""
+    """Run `archive`: with Spark as a stream, otherwise as a local job."""
     target = folder / f"archive-{engine.name}"
     if isinstance(engine, SparkEngine):
         done = archive_stream.archive_stream(engine.spark, source, target)
@@ -169,7 +170,7 @@ JOBS: Mapping[str, Job] = {
 
 
 class InterruptedEngine(SparkEngine):
-    """Kills the executor of a task that has its results, or that writes a topic."""
+    """An engine that kills the executor of a task when the task has its results, or writes a topic."""
 
     kills: Mapping[str, ExecutorKill]
 

@@ -1,6 +1,7 @@
 """Inject faults into a state log, one fault for each audit check that needs only the log.
 
-A fault is a function that changes a clean log. It returns the audit limits that detect it, if any.
+A fault is a function that changes a clean log. If an audit detects the fault only with other limits, the
+function returns these limits.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +28,9 @@ Position = tuple[int, int]
 def record_positions(
     log: Log, kind: type | None, wanted: Callable[[Any], Any] = lambda value: True, *, after: type = object
 ) -> Iterator[Position]:
-    """Yield positions of records of a type, from the middle of each state partition on.
+    """Yield positions of records of a record type, from the middle of each state partition on.
 
-    `wanted` selects them by their value, `after` by the type of the previous record of the share-partition.
+    `wanted` selects records by their value, `after` by the type of the share-partition's previous record.
     """
     for number, records in log.items():
         for at in range(len(records) // 2, len(records)):
@@ -77,7 +78,7 @@ def _compute_new_values(fields: dict[str, Any], old: Any) -> dict[str, Any]:
 
 
 def change_value(log: Log, place: Position, **fields: Any) -> None:
-    """Change fields of a record's value; a function gets the old value."""
+    """Change fields of a record's value; a function in `fields` computes the new value from the old."""
     number, at = place
     record = log[number][at].record
     value = msgspec.structs.replace(record.value, **_compute_new_values(fields, record.value))  # type: ignore[type-var]
@@ -85,12 +86,12 @@ def change_value(log: Log, place: Position, **fields: Any) -> None:
 
 
 def changed_value_fault(*selected: Any, after: type = object, **fields: Any) -> InjectFault:
-    """Return the fault that changes fields of the value of the first selected record."""
+    """Return a fault that changes fields of the value of the first selected record."""
     return lambda log: change_value(log, first_position(log, *selected, after=after), **fields)
 
 
 def changed_storage_fault(*selected: Any, **fields: Any) -> InjectFault:
-    """Return the fault that changes how the first selected record is stored; a function gets the record."""
+    """Return a fault that changes how the first selected record is stored (its key, value or batch)."""
 
     def inject(log: Log) -> None:
         number, at = first_position(log, *selected)
@@ -100,7 +101,7 @@ def changed_storage_fault(*selected: Any, **fields: Any) -> InjectFault:
 
 
 def inserted_copy_fault(*selected: Any, **fields: Any) -> InjectFault:
-    """Return the fault that inserts a changed copy of the first selected record after this record."""
+    """Return a fault that inserts a changed copy of the first selected record after that record."""
 
     def inject(log: Log) -> None:
         number, at = first_position(log, *selected)
@@ -111,22 +112,22 @@ def inserted_copy_fault(*selected: Any, **fields: Any) -> InjectFault:
 
 
 def lowered_limit_fault(**limits: Any) -> InjectFault:
-    """Return a fault that leaves the log unchanged, but lowers limits of the audit below its values."""
+    """Return a fault that does not change the log, but lowers limits so that the log exceeds them."""
     return lambda log: CLEAN_LIMITS._replace(**limits)
 
 
 def batches_of(value: Any) -> list[StateBatch]:
-    """Return the batches of a record's value."""
+    """Return the state batches of a record's value."""
     return unpack(value.state_batches)
 
 
 def edit_batches(function: Callable[[list[StateBatch]], list[StateBatch]]) -> Callable[[Any], bytes]:
-    """Return the function that changes the batches of a value."""
+    """Return a function that changes the state batches of a record's value."""
     return lambda value: pack(function(batches_of(value)))
 
 
 def cut_record(key_bytes: int | None, value_bytes: int | None) -> Callable[[WrittenRecord], Any]:
-    """Return the function that truncates a record's stored key and value to these sizes."""
+    """Return a function that truncates a record's stored key and value to these sizes."""
 
     def truncate(written: WrittenRecord) -> tuple[bytes, bytes]:
         key, value = encode_record(written.record)
@@ -136,7 +137,7 @@ def cut_record(key_bytes: int | None, value_bytes: int | None) -> Callable[[Writ
 
 
 def _split_batches(found: list[StateBatch]) -> list[StateBatch]:
-    """Split each batch into its first offset and the rest."""
+    """Split each state batch into its first offset and the rest."""
     parts = []
     for one in found:
         parts += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
@@ -195,7 +196,7 @@ def _leave_transaction_open(log: Log) -> Limits:
     return CLEAN_LIMITS._replace(transaction_ms_max=1)
 
 
-# By the check that must find the fault; `R4:inverted` is another fault for R4.
+# The faults, by the id of the check that must find each; `R4:inverted` is a second fault for check R4.
 FAULTS: dict[str, InjectFault] = {
     "R1": changed_storage_fault(Update, raw=cut_record(None, -3)),
     "R1:key": changed_storage_fault(Update, raw=cut_record(9, None)),

@@ -1,4 +1,4 @@
-"""Inject faults into the history of a share-partition; `injected_faults` has faults of records and logs."""
+"""Inject faults into a share-partition's history; `injected_faults` has faults of records and logs."""
 
 from dataclasses import replace
 from typing import Any
@@ -94,7 +94,7 @@ FAULTS |= {
         *(Snapshot, lambda value: value.start_offset > 9 and batches_of(value)), after=Update, start_offset=3
     ),
     "K8": _remove_batch_from_snapshot,
-    # No write causes a cold snapshot, so it must not have new batches.
+    # No write causes a cold snapshot, so a cold snapshot must not have new state batches.
     "K8:cold": changed_value_fault(
         *(Snapshot, lambda value: value.create_timestamp != value.write_timestamp),
         state_batches=edit_batches(lambda found: [*found, make_batch(9_000, 9_000, 2)]),

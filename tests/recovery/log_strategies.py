@@ -31,7 +31,7 @@ KEYS = [
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One record of a log; `owner_epoch` is None for a record without the header."""
+    """One record of a log; `owner_epoch` is None for a record without the header of the owner epoch."""
 
     key: bytes | None
     value: bytes | None
@@ -72,7 +72,7 @@ keys = st.sampled_from(KEYS)
 
 @st.composite
 def malformed_records(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
-    """Draw a malformed record: truncated, with excess bytes, of another version, or with tags."""
+    """Draw a malformed record: truncated, with excess bytes, of another version, or with tagged fields."""
     key, value = encode_record(StateRecord(draw(keys), draw(snapshots | updates)))
     assert value is not None
     return draw(
@@ -91,7 +91,7 @@ def malformed_records(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
 
 @st.composite
 def tagged_batches(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Draw an update with an unknown tagged field in one of its batches."""
+    """Draw an update with an unknown tagged field in one of its state batches."""
     key, _ = encode_record(StateRecord(draw(keys), draw(updates)))
     one = pack([StateBatch(5, 9, 0, draw(st.integers(1, 3)))])[:-1] + b"\1\7\1x"
     return b"\0\1" + key[2:], b"\0\0" + bytes(16) + b"\2" + one + b"\0"
@@ -127,7 +127,7 @@ our_logs = log_entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
 
 
 def encode_log(log: Sequence[LogEntry], base_offset: int = 0) -> list[bytes]:
-    """Encode a log with one batch for each record."""
+    """Encode a log as record batches with one record each."""
     written = []
     for offset, entry in enumerate(log, base_offset):
         headers = () if entry.owner_epoch is None else owner_epoch_headers(entry.owner_epoch)
@@ -152,7 +152,7 @@ def fold_with_shard_core(
             try:
                 record = decode_record(log_record.key, log_record.value)
             except DecodeError:
-                # The share-partition of such a record is unknown.
+                # The share-partition of a record with an undecodable key is unknown.
                 continue
             if record is not None:
                 shard.replay(record, log_record.offset, log_record.timestamp_ms)
@@ -168,12 +168,12 @@ def parse_batches(batches: Sequence[bytes]) -> Records:
 
 
 def fold_to_state_rows(chunks: Sequence[Sequence[bytes]]) -> list[dict[str, Any]]:
-    """Fold a log in chunks of batches, and return rows of states."""
+    """Fold a log in chunks of record batches, and return the states as rows."""
     return fold_records_to_state_rows(map(parse_batches, chunks))
 
 
 def fold_records_to_state_rows(chunks: Iterable[Records]) -> list[dict[str, Any]]:
-    """Fold chunks of records, and return rows of states."""
+    """Fold chunks of records, and return the states as rows."""
     outputs = scan_range(partial(StateObserver, (select_states,)), chunks)
     return sort_by_key(
         [row for each in outputs if each.name == STATES_OUTPUT for row in each.rows.to_pylist()]
@@ -185,7 +185,7 @@ def sort_by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["group_id"], row["topic_id"], row["partition"]))
 
 
-# Columns of the states that the shard core has under the same name.
+# Columns of `STATES` that are fields of the shard core's states with the same name.
 CORE_COLUMNS = (
     "start_offset",
     "delivery_complete_count",
@@ -203,7 +203,7 @@ CORE_COLUMNS = (
 
 
 def shard_core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
-    """Return states of the shard core as rows, without columns that the core does not have."""
+    """Return states of the shard core as rows with the columns that the shard core has."""
     return sort_by_key(
         [
             {
@@ -219,6 +219,6 @@ def shard_core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[st
 
 
 def comparable_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of states without columns that the shard core does not have."""
+    """Return rows of states with only the columns that the shard core has."""
     names = ("group_id", "topic_id", "partition", *CORE_COLUMNS, "state_batches")
     return [{name: row[name] for name in names} for row in rows]

@@ -46,7 +46,7 @@ def make_varied_records(
 def encode_batches(
     records: list[tuple[bytes, bytes | None]], *, base_offset: int = 0, size: int = 7
 ) -> list[bytes]:
-    """Encode records as batches; each record batch is one millisecond later than the previous one."""
+    """Encode records as record batches; each batch's timestamp is 1 ms after the previous one's."""
     return [
         encode_batch(base_offset + at, 1_000 + (base_offset + at) // size, records[at : at + size])
         for at in range(0, len(records), size)
@@ -54,7 +54,7 @@ def encode_batches(
 
 
 def write_segments(folder: Path, batches: list[bytes], *, batches_in_file: int = 1_000_000) -> list[Path]:
-    """Write batches as the segment files of one partition."""
+    """Write record batches as the segment files of one state partition."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for at in range(0, len(batches), batches_in_file):

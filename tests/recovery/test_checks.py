@@ -36,7 +36,7 @@ SETTINGS = AuditSettings(LIMITS, state_partitions=4)
 
 
 def find_in_chunks(chunks: Iterable[list[bytes]], waiting_max: int = 200_000) -> list[dict[str, Any]]:
-    """Audit a log in chunks; check the histories when more than `waiting_max` records wait."""
+    """Audit a log in chunks; histories are checked when more than `waiting_max` records are collected."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "_WAITING_MAX", waiting_max)
         outputs = list(
@@ -67,7 +67,7 @@ def make_update(timestamp_ms: int, **fields: Any) -> LogEntry:
         ("K7", [make_update(1, start_offset=9), make_update(2), make_update(3, start_offset=8)]),
     ],
 )
-def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[LogEntry]) -> None:
+def test_finding_that_needs_earlier_record_does_not_depend_on_chunks(check: str, log: list[LogEntry]) -> None:
     batches = encode_log(log)
     whole = find_in_chunks([batches])
     (found,) = (row for row in whole if row["check"] == check)

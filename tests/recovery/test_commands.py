@@ -1,4 +1,4 @@
-"""The commands of `share-coordinator recovery`."""
+"""Test the commands of `share-coordinator recovery`."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_json_has_states_and_manifest(share_coordinator: CommandLine, source_opt
 def test_cut_skips_comparison_with_current_cluster(
     cut: tuple[str, str], share_coordinator: CommandLine, source_option: str
 ) -> None:
-    # No broker listens at this address, and no request is sent.
+    # No broker listens at this address, but the command sends no request to it.
     options = ("--from", source_option, "--bootstrap-servers", "127.0.0.1:1", "-o", "json", *cut)
     not_checked = json.loads(share_coordinator("recovery", "audit", *options).out)["not_checked"]
     why = "the log was read up to a cut, and only the current state of the cluster is known"

@@ -1,4 +1,4 @@
-"""Compaction of an archive: fewer commits and larger row groups with equal contents."""
+"""Test the compaction of an archive: fewer commits and larger row groups with equal contents."""
 
 import re
 import shutil

@@ -49,7 +49,7 @@ def test_failed_run_does_not_end_the_repetition(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
     assert [type(found) for found in reported] == [list, LogUnavailable, ZeroDivisionError, list]
     assert 'share_coordinator_archive_runs_total{result="failed"} 2.0' in served[-1].splitlines()
-    # The port is free again.
+    # The port of the metrics server is free again.
     with pytest.raises(OSError, match="refused"):
         read_metrics(listen)
 
@@ -111,7 +111,7 @@ def test_lag_is_the_number_of_records_that_the_archive_lacks(tmp_path: Path) -> 
     assert archive_lag(source, folder) == 0
 
 
-def test_lag_of_a_log_that_cannot_be_read_stays() -> None:
+def test_lag_metric_keeps_its_value_if_the_log_cannot_be_read() -> None:
     lags: Iterator[int | Exception] = iter([5, LogUnavailable("no broker answers")])
 
     def measure_lag() -> int:

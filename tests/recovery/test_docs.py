@@ -1,4 +1,4 @@
-"""docs/recovery.md: every example is run and prints the documented output."""
+"""Test docs/recovery.md: every example command prints the documented output."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The local engine and common functions of jobs: processes, concurrent pruning, manifests, missing Spark."""
+"""Test the local engine and code of all jobs: processes, concurrent pruning, manifests, missing Spark."""
 
 import io
 import json
@@ -77,7 +77,7 @@ class OverstatedSegments(SegmentSource):
 @pytest.mark.parametrize("change", ["lost", "twice"])
 def test_lost_or_duplicated_output_is_an_error(name: str, change: str, source: SegmentSource) -> None:
     class LossyEngine(LocalEngine):
-        """Loses or duplicates one output."""
+        """An engine that loses or duplicates one task output."""
 
         def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
             outputs = super().run(task, ranges)
@@ -129,7 +129,7 @@ def test_damage_found_in_process_is_reported_unchanged(source: SegmentSource, tm
 
 @dataclass
 class PrunedSource:
-    """A log that is written and pruned `times` times during the read."""
+    """A source whose log is written and pruned `times` times during the read."""
 
     inner: SegmentSource
     times: int
@@ -154,7 +154,7 @@ class PrunedSource:
         return ReadPlan(tuple(each for each in left if each.start < each.end), starts, ends)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Write, and prune partition 1, after its first chunk."""
+        """After the first chunk of state partition 1, write to the log and prune the partition."""
         for records in self.inner.read(log_range):
             yield records
             if log_range.state_partition == 1 and self.times:
@@ -170,7 +170,7 @@ def test_partition_pruned_during_read_is_read_again_to_its_new_end(
     run = rebuild(ALONE, PrunedSource(source, times=2))
     left = {**partition_batches, 1: encode_batches(make_varied_records(400, seed=1)[200:], base_offset=200)}
     found = [{**row, "last_write_ms": 0} for row in comparable_rows(sort_by_key(run.states.to_pylist()))]
-    # Only the pruned partition is read up to its new end; the others keep their result.
+    # Only the pruned state partition is read up to its new end; the results of the others do not change.
     wanted = load_expected_states(left, before={0: 200, 2: 200})
     assert found == [{**row, "last_write_ms": 0} for row in wanted]
     assert run.manifest["pruned_during_read"] == {"1": 200}
@@ -181,7 +181,7 @@ def test_partition_pruned_during_read_is_read_again_to_its_new_end(
         rebuild(ALONE, PrunedSource(source, times=99, step=1))
 
 
-def test_only_cut_partition_may_lack_pruned_records(source: SegmentSource) -> None:
+def test_only_pruned_state_partition_with_a_cut_is_doubtful(source: SegmentSource) -> None:
     for cut, doubtful in ((LogCut({0: 50}), []), (LogCut({1: 150}), [1]), (LogCut(), [])):
         run = rebuild(ALONE, PrunedSource(source, times=0, starts={1: 100}), cut=cut)
         assert run.manifest["doubtful_partitions"] == doubtful
@@ -292,7 +292,7 @@ def test_times_are_parsed_and_formatted() -> None:
         ([], 0),
     ],
 )
-def test_small_ranges_share_a_task_of_spark(records: list[int], tasks: int) -> None:
+def test_one_spark_task_reads_several_small_ranges(records: list[int], tasks: int) -> None:
     ranges = [LogRange(number, 0, 9, each, number=number) for number, each in enumerate(records)]
     found = divide_ranges(ranges)
     assert len(found) == tasks

@@ -19,7 +19,7 @@ from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
 from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.checks.cluster import check_configs, check_groups, check_offsets_in_log
+from coordinator.recovery.checks.cluster import check_configs, check_groups, check_offsets_in_user_topics
 from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
@@ -53,7 +53,7 @@ GOOD = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
 }
-# The checks whose faults are in this file; test_audit.py has the faults of all other checks.
+# The checks for which this file has faults; test_audit.py has faults for all other checks.
 FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5"}
 
 
@@ -89,20 +89,20 @@ def finding_tuples(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
         ({"unclean.leader.election.enable": "true"}, "warning"),
     ],
 )
-def test_p5_topic_config_that_loses_records_is_found(changed: Mapping[str, str], severity: str) -> None:
+def test_audit_reports_topic_config_that_loses_records(changed: Mapping[str, str], severity: str) -> None:
     assert list(check_configs(GOOD, 50, 50)) == []
     ((check, found, evidence),) = finding_tuples(list(check_configs({**GOOD, **changed}, 50, None)))
     assert (check, found) == ("P5", severity)
     assert next(iter(changed)) in evidence
 
 
-def test_p5_different_partition_count_is_found() -> None:
+def test_audit_reports_topic_with_unexpected_partition_count() -> None:
     assert finding_tuples(list(check_configs(GOOD, 50, 49))) == [
         ("P5", "critical", "the topic has 50 partitions, expected are 49")
     ]
 
 
-def test_x2_states_and_groups_are_compared_in_both_directions(
+def test_audit_reports_states_without_group_and_groups_without_state(
     earlier_audit: AuditResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = finding_rows(earlier_audit)
@@ -172,7 +172,7 @@ def keep_first_half_of_log(log: Log) -> None:
 
 
 @pytest.mark.parametrize("spoil", [remove_first_share_partition, keep_first_half_of_log])
-def test_x3_state_of_earlier_audit_is_missing(
+def test_audit_reports_state_that_only_earlier_audit_has(
     spoil: Callable[[Log], None], earlier_audit: AuditResult, tmp_path: Path
 ) -> None:
     log = make_clean_log()
@@ -186,7 +186,9 @@ def test_x3_state_of_earlier_audit_is_missing(
     assert audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS)).summary_line == "clean"
 
 
-def test_x3_deleted_or_updated_state_is_not_missing(earlier_audit: AuditResult, tmp_path: Path) -> None:
+def test_deleted_or_updated_state_is_not_reported_as_missing(
+    earlier_audit: AuditResult, tmp_path: Path
+) -> None:
     log = SimulatedShareGroups(5).run_steps(600).log
     options = AuditOptions(
         limits=CLEAN_LIMITS, baseline=Baseline(earlier_audit.manifest, lambda number: earlier_audit.states)
@@ -194,7 +196,9 @@ def test_x3_deleted_or_updated_state_is_not_missing(earlier_audit: AuditResult, 
     assert audit_segments(write_log(tmp_path / "now", log), options).summary_line == "clean"
 
 
-def test_x3_is_doubtful_if_deletion_may_have_been_pruned(earlier_audit: AuditResult, tmp_path: Path) -> None:
+def test_missing_state_is_a_warning_if_its_deletion_may_have_been_pruned(
+    earlier_audit: AuditResult, tmp_path: Path
+) -> None:
     log = SimulatedShareGroups(5).run_steps(900).log
     read_to = {int(number): of["read_to"] for number, of in earlier_audit.manifest["partitions"].items()}
     late = {
@@ -212,7 +216,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(earlier_audit: AuditRes
     assert {row["severity"] for row in doubtful} == {"warning"}
 
 
-def test_state_that_differs_from_the_target_is_found(earlier_audit: AuditResult) -> None:
+def test_state_that_differs_between_source_and_target_is_found(earlier_audit: AuditResult) -> None:
     states = {row_share_partition(row): make_share_state(row) for row in finding_rows(earlier_audit)}
     from coordinator.operate.migration.fold import ComparableState
 
@@ -227,11 +231,11 @@ def test_state_that_differs_from_the_target_is_found(earlier_audit: AuditResult)
     assert list(rewrite.find_different_states(states, left)) == [f"{key}: the second comparison differs"]
 
 
-def test_x5_state_beyond_data_is_found(earlier_audit: AuditResult) -> None:
+def test_audit_reports_offsets_outside_of_the_user_topic(earlier_audit: AuditResult) -> None:
     states = [row for row in finding_rows(earlier_audit) if row["state_batches"] and row["start_offset"] > 3]
     ends = {row_share_partition(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
     starts = dict.fromkeys(ends, 0)
-    assert list(check_offsets_in_log(states, starts, ends, Limits())) == []
+    assert list(check_offsets_in_user_topics(states, starts, ends, Limits())) == []
     place = row_share_partition(states[0])[1:]
     last = states[0]["state_batches"][-1]["last_offset"]
     for changed_starts, changed_ends, evidence in (
@@ -243,7 +247,7 @@ def test_x5_state_beyond_data_is_found(earlier_audit: AuditResult) -> None:
             f"start offset {states[0]['start_offset']}, the partition begins",
         ),
     ):
-        (found,) = check_offsets_in_log(states, changed_starts, changed_ends, Limits())
+        (found,) = check_offsets_in_user_topics(states, changed_starts, changed_ends, Limits())
         assert (found.check, found.severity.value) == ("X5", "warning")
         assert found.evidence.startswith(evidence)
 
@@ -260,7 +264,7 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
     assert found.summary_line == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
-    # If the user requested the check, the audit reports it as not checked.
+    # If the user requested the check, the audit is not clean.
     requested = UnreachableCheck(("X1",), is_requested=True)
     found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=[requested]))
     assert (found.summary_line, found.exit_code) == ("clean; not checked: X1", 1)

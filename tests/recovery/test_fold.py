@@ -33,7 +33,7 @@ any_logs = kafkas_logs | our_logs
 
 
 def divide_into_chunks(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
-    """Divide a log into chunks, some of them empty."""
+    """Draw a division of a log into chunks, some of which are empty."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=6).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 
@@ -42,14 +42,14 @@ def divide_into_chunks(data: st.DataObject, batches: list[bytes]) -> list[list[b
 @settings(max_examples=300, deadline=None)
 def test_fold_of_any_chunks_equals_shard_core(log: list[LogEntry], data: st.DataObject) -> None:
     batches = encode_log(log, base_offset=data.draw(st.sampled_from([0, 5])))
-    # With the small limit, every chunk continues the states after the chunk before.
+    # Because of the small limit, every chunk is folded into the states after the previous chunk.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "_WAITING_MAX", data.draw(st.sampled_from([-100, 3, 200_000])))
         found = comparable_rows(fold_to_state_rows(divide_into_chunks(data, batches)))
     assert found == shard_core_rows(fold_with_shard_core(batches))
 
 
-def test_concatenated_rows_keep_their_reasons() -> None:
+def test_concatenated_rows_keep_reasons_of_unreadable_records() -> None:
     part = StateRows(np.arange(2), {}, NO_BATCHES, {1: "another version"})
     joined = concatenate_rows([part, part, part])
     assert joined.unreadable == dict.fromkeys((1, 3, 5), "another version")
@@ -57,7 +57,7 @@ def test_concatenated_rows_keep_their_reasons() -> None:
 
 
 def test_fold_memory_depends_on_share_partitions_not_records() -> None:
-    """A share-partition with many updates: the number of buffered records has a limit."""
+    """A share-partition has many updates, but the number of buffered records has a limit."""
     key = KEYS[0]
     scanned = PartitionScan(STATE_PARTITION)
     folding = StateFold(scanned)

@@ -39,7 +39,7 @@ CLOCK = ManualClock(1_700_000_000_000)
 
 
 def write_log(folder: Path, count: int) -> SegmentSource:
-    """Write the first records of the log that was archived."""
+    """Write the first records of the log that the earlier release archived."""
     shutil.rmtree(folder, ignore_errors=True)
     write_segments(folder / f"{TOPIC}-0", encode_batches(make_varied_records(count), size=5))
     return SegmentSource(str(folder))
@@ -51,7 +51,7 @@ def write_archive(log: Path, folder: Path) -> None:
 
 
 def read_commits(folder: Path) -> list[dict[str, object]]:
-    """Return the commits of an archive without the path of its source and the random parts of file names."""
+    """Return an archive's commit files, without the path of its source and the random parts of file names."""
     found = []
     for path in sorted((folder / COMMITS).iterdir()):
         commit = json.loads(path.read_text("utf-8"))

@@ -57,7 +57,7 @@ def source(share_groups: SimulatedShareGroups, tmp_path: Path) -> SegmentSource:
 # explain
 
 
-def test_long_history_is_not_decoded_at_once(tmp_path: Path) -> None:
+def test_long_history_is_decoded_in_chunks(tmp_path: Path) -> None:
     key, count = SharePartitionKey("group", bytes(16), 1), 50_000
     record = encode_record(StateRecord(key, ShareUpdateValue(0, 1, 1, b"", -1)))
     write_segments(tmp_path / f"{TOPIC}-0", encode_batches([record] * count, size=5_000))
@@ -166,7 +166,7 @@ def _states_in_journal(journal: Path) -> dict[SharePartitionKey, dict[str, Any]]
     return {row_share_partition(row): row for row in rows}
 
 
-def test_rewrite_uses_correctly_placed_state_of_two(
+def test_rewrite_uses_state_in_hash_partition_of_two_states(
     share_groups: SimulatedShareGroups, tmp_path: Path
 ) -> None:
     key = copy_to_other_partition(share_groups.log, share_groups.leaders)
@@ -182,12 +182,12 @@ def test_rewrite_uses_correctly_placed_state_of_two(
     )
 
 
-def test_source_that_is_written_meanwhile_is_refused(source: SegmentSource, tmp_path: Path) -> None:
+def test_rewrite_refuses_source_that_is_written_meanwhile(source: SegmentSource, tmp_path: Path) -> None:
     first = tmp_path / "first"
     assert rewrite_journal(source, first, 5).is_successful
 
     class WrittenJournal(JournalSource):
-        """A journal that has one more record at each plan after the first."""
+        """A journal to which a record is appended before each plan after the first plan."""
 
         plans = 0
 
@@ -229,7 +229,7 @@ def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
     assert deduplicate_rows([placed, newest], None) == ({key: newest}, [(key, place)])
 
 
-def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:
+def test_rewrite_refuses_target_with_different_state(source: SegmentSource, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     assert rewrite_journal(source, folder, 5).is_successful
     again = rewrite_journal(source, folder, 5)

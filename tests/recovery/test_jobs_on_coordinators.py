@@ -1,7 +1,7 @@
 """Test the recovery jobs with real coordinator processes, on a journal and on a topic.
 
-A log is rewritten to another partition count, or restored from a backup. A coordinator that serves this log
-must return the same states as before.
+A log is rewritten to another partition count, or restored from a backup. A coordinator that serves the new
+log must return the same states as before.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
     result = share_coordinator(*shlex.split(command)[1:])
     assert (result.exit_code, result.out.splitlines()) == (0, lines)
-    # With another leader and state epoch, the state changes in the log and in the coordinator.
+    # Requests with other leader and state epochs change the states in the log and in the coordinator.
     send_random_requests(journal.port, seed=2)
     assert diff(LOCAL, source, live).equal == 15
 
@@ -152,7 +152,7 @@ def test_executors_compare_states_and_driver_reads_none(
     tmp_path: Path,
     fetched_outputs: list[NamedOutput],
 ) -> None:
-    """Checks X1 and X3, and `diff`."""
+    """Test the audit checks X1 (live coordinator) and X3 (earlier audit), and the job `diff`."""
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
     earlier = audit(LOCAL, source, AuditOptions(to=tmp_path / "earlier"))
@@ -227,7 +227,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
     share_coordinator: CommandLine,
     fetched_outputs: list[NamedOutput],
 ) -> None:
-    """Executors of Spark write the restored topic."""
+    """Spark's executors write the restored topic."""
     bootstrap = built_in.broker.bootstrap
     topic = new_topic("recovery-ours")
     at_kafka = {"bootstrap.servers": bootstrap, **ONE_COPY}
@@ -248,7 +248,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
         *("--engine", "spark", "--work", str(tmp_path / "work")),
     )
     assert (code, err) == (0, ""), err
-    # A plan and a report of each of the four state partitions; no state.
+    # The driver gets a plan and a report for each of the four state partitions, but no state.
     assert [each.name for each in fetched_outputs].count("report") == 8
     assert "states" not in {each.name for each in fetched_outputs}
     assert not (tmp_path / "work").exists()
@@ -294,7 +294,7 @@ def rewrite(
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def test_backup_and_restore_commands_of_page(
+def test_documented_backup_and_restore_commands_work(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = OPERATIONS.read_text("utf-8").partition("## Back up and restore")[2].partition("\n## ")[0]
@@ -312,7 +312,7 @@ def test_backup_and_restore_commands_of_page(
         first.kill()
     # The disk is lost.
     shutil.rmtree(tmp_path / "first")
-    # The local engine, because workers of a Spark session have another working directory.
+    # Use the local engine, because workers of a Spark session have another working directory.
     assert share_coordinator(*restore, "--engine", "local").exit_code == 0
     assert share_coordinator(*look, "--engine", "local").out.startswith(
         "Recovery audit of journal:restored: clean\n"

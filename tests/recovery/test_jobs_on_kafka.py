@@ -38,7 +38,7 @@ LOCAL = LocalEngine(1)
 GROUP, TOPIC_NAME = "recovery-workers", "recovery-orders"
 # The acknowledgement of each record, by its offset modulo 4. A released record is delivered again.
 OUTCOMES = ("RELEASE", "ACCEPT", "REJECT", "ACCEPT")
-# A long lock, so that no record is delivered again after a slow acknowledgement.
+# The record lock is long, so that no record is delivered again after a slow acknowledgement.
 SETTINGS = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
 
 
@@ -74,12 +74,13 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
         return "ACCEPT" if delivery.delivery_count > 1 else OUTCOMES[delivery.offset % len(OUTCOMES)]
 
     consume_records(consumer, range(12), outcome_of_record)
-    # Leave one record in flight.
+    # Leave one record without acknowledgement (in flight).
     built_in.client.produce(TOPIC_NAME, 4, first=12)
     committed = consume_records(
         consumer, range(13, 16), lambda delivery: "RELEASE" if delivery.offset == 12 else "ACCEPT"
     )
-    # The delivery count of that record depends on the number of releases before the other records arrive.
+    # The delivery count of the record in flight depends on how often it is released before the other records
+    # arrive.
     in_flight = max(each.delivery_count for each in committed if each.offset == 12)
     consumer.close()
     return ConsumedTopic(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0), in_flight)
@@ -88,11 +89,10 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
 def consume_records(
     consumer: ShareConsumer, offsets: range, choose_type: Callable[[Delivery], str]
 ) -> list[Delivery]:
-    """Poll until all records at these offsets are finished; return the deliveries whose acknowledgement was
-    stored.
+    """Poll until all records at these offsets are finished; return deliveries with a stored acknowledgement.
 
     If the broker cannot store an acknowledgement, it discards the acknowledgement and delivers the record
-    again. So a record counts as finished only if its commit has succeeded.
+    again. So a record has its final outcome only if the commit of its acknowledgement has succeeded.
     """
     committed: list[Delivery] = []
     finished: set[int] = set()
@@ -123,16 +123,16 @@ def test_rebuilt_state_equals_answer_of_kafkas_coordinator(consumed_topic: Consu
     assert state["state_batches"][0]["first_offset"] == 12
 
 
-def test_diff_writes_nothing(consumed_topic: ConsumedTopic) -> None:
+def test_diff_does_not_write_to_the_state_topic(consumed_topic: ConsumedTopic) -> None:
     before = consumed_topic.source.plan(LogCut()).ends
     diff(LOCAL, consumed_topic.source, consumed_topic.bootstrap)
     assert consumed_topic.source.plan(LogCut()).ends == before
 
 
-def test_concurrent_writes_are_no_difference(
+def test_diff_reports_no_difference_for_concurrent_writes(
     consumed_topic: ConsumedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is folded, then written, and only then the coordinator is read."""
+    """Writes follow the read of the log, and the coordinator is read after these writes."""
     key = SharePartitionKey("recovery-busy", consumed_topic.key.topic_id, 0)
 
     async def write_offsets(begin: int, end: int) -> None:
@@ -154,7 +154,7 @@ def test_concurrent_writes_are_no_difference(
     waiting = [(4, 9)]
 
     async def read_after_writes(live: Any, leader_epochs: Any) -> Any:
-        """Read from the coordinator; write after the log of the share-partition was read."""
+        """Write offsets, because the log has been read by now; then read from the coordinator."""
         while waiting and key in leader_epochs:
             await write_offsets(*waiting.pop())
         return await read_states(live, leader_epochs)
@@ -180,7 +180,7 @@ def test_audit_of_topic_finds_only_single_replica(consumed_topic: ConsumedTopic,
     assert "X3" not in set(again.findings.column("check").to_pylist())
 
 
-def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(
+def test_broker_disk_has_states_of_topic_and_audit_finds_loss_in_its_copy(
     consumed_topic: ConsumedTopic, tmp_path: Path
 ) -> None:
     # Other tests on the same broker cause more writes, so topic and disk are read up to the same offsets.
@@ -200,13 +200,14 @@ def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(
     state = state_of_test_group(states)
     whole = audit(LOCAL, source, AuditOptions(to=tmp_path / "whole"))
     assert checks_of_test_group(whole) == []
-    # Remove the snapshot, as if pruned too far: only updates remain.
+    # Remove the snapshot, as if the log was pruned too far, so that only updates remain.
     (segment,) = (copied / f"{TOPIC}-{state['state_partition']}").glob("*.log")
     updates = read_batches_after(segment, state["needed_from"])
     segment.unlink()
     (segment.parent / f"{state['needed_from'] + 1:020}.log").write_bytes(updates)
     found = audit(LOCAL, source, AuditOptions(baseline=Baseline.read(tmp_path / "whole")))
-    # If no write follows for five minutes, Kafka writes a snapshot. No update is then after the snapshot.
+    # If no write follows for five minutes, Kafka writes a snapshot. In that case, no update follows the
+    # snapshot.
     assert ("K1" if updates else "X3") in checks_of_test_group(found)
     assert found.exit_code == 2
     # Remove all records: only the baseline of the earlier audit contains the state.
@@ -222,7 +223,7 @@ def state_of_test_group(states: pyarrow.Table) -> dict[str, Any]:
 
 
 def checks_of_test_group(found: object) -> list[str]:
-    """Return the checks with findings about the test's share-partition."""
+    """Return the ids of the checks that have findings about the test's share-partition."""
     return [row["check"] for row in found.findings.to_pylist() if row["group_id"] == GROUP]  # type: ignore[attr-defined]
 
 
@@ -249,7 +250,9 @@ def test_explain_shows_history_of_record(consumed_topic: ConsumedTopic) -> None:
     assert everything.steps == len(everything.events)
 
 
-def test_topic_is_given_by_name_or_id(consumed_topic: ConsumedTopic, share_coordinator: CommandLine) -> None:
+def test_explain_accepts_name_of_user_topic(
+    consumed_topic: ConsumedTopic, share_coordinator: CommandLine
+) -> None:
     access = {
         "bootstrap_servers": consumed_topic.bootstrap,
         "security": ClientSecurity(),

@@ -47,7 +47,7 @@ Answers = Callable[[], Mapping[SharePartitionKey, LiveState]]
 
 @pytest.fixture
 def set_live_responses(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
-    """Return the function that sets the responses of the live coordinator, which are made when it is read."""
+    """Return a function that sets how the live coordinator's responses are made when it is read."""
 
     def replace_read_states(make_answers: Answers) -> None:
         async def read_states(live: str, leader_epochs: object) -> Mapping[SharePartitionKey, LiveState]:
@@ -64,7 +64,7 @@ def state_rows(run: AuditResult) -> list[dict[str, Any]]:
 
 
 def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
-    """Return the answer of a coordinator with this state, except for the changed fields."""
+    """Return the responses of a coordinator that has this state, except for the changed fields."""
     held = row_to_comparable_state(row)._asdict() | changed
     summary = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
     read = ("state_epoch", "start_offset", "batches")
@@ -81,7 +81,7 @@ def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
         (None, "the coordinator has no state of it"),
     ],
 )
-def test_state_that_differs_from_the_live_one_is_found(
+def test_state_that_differs_from_live_coordinator_is_found(
     changed: Mapping[str, Any] | None,
     what: str,
     audit_result: AuditResult,
@@ -113,7 +113,7 @@ def test_state_that_differs_from_the_live_one_is_found(
         (12, 12, (1, 0, 0)),
     ],
 )
-def test_x1_state_pruned_during_comparison_is_unknown(
+def test_state_pruned_during_live_comparison_is_reported_as_unknown(
     pruned_to: int,
     answered: int,
     counts: tuple[int, int, int],
@@ -167,7 +167,7 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
     assert (found.equal_later, found.different) == (1, [])
 
 
-def test_state_in_two_partitions_is_compared_with_correct_one(
+def test_state_in_two_state_partitions_is_compared_in_its_hash_partition(
     tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     groups = SimulatedShareGroups(5).run_steps(300)
@@ -194,7 +194,7 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
     assert {"X1", "X3"}.isdisjoint([*again.manifest["checks"], *again.not_checked])
 
 
-def test_state_listed_by_coordinator_but_missing_in_log_differs(
+def test_state_listed_by_coordinator_but_missing_in_log_is_a_difference(
     audit_result: AuditResult, tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
@@ -212,7 +212,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     assert found.compared == len(states) + 2
 
 
-def test_differences_beyond_limit_are_counted(
+def test_differences_beyond_limit_are_counted_but_not_listed(
     audit_result: AuditResult, tmp_path: Path, set_live_responses: Callable[[Answers], None]
 ) -> None:
     states = state_rows(audit_result)

@@ -1,4 +1,4 @@
-"""The notebooks in deploy/spark run, and their results agree with the command line's."""
+"""Test that the notebooks in deploy/spark run, and that their results equal those of the commands."""
 
 import json
 import os

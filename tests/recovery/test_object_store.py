@@ -1,4 +1,4 @@
-"""Archives and results in an object store: a real S3 server, and the same behaviour as with directories."""
+"""Test archives and results on a real S3 server, and that they behave as in local directories."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def running_s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Se
 
 @pytest.fixture
 def uri(request: pytest.FixtureRequest) -> str:
-    """The URI of a folder that only this test uses; some with the scheme that Spark uses."""
+    """The URI of a folder that only this test uses, with the scheme `s3` or Spark's scheme `s3a`."""
     name = request.node.name.partition("[")[0]
     return f"s3a://{BUCKET}/{name}" if "archive" in name else f"s3://{BUCKET}/{name}"
 
@@ -94,7 +94,7 @@ def test_file_whose_writer_fails_is_not_visible(uri: str) -> None:
 def test_archive_in_object_store_has_contents_of_local_archive(
     growing_log: GrowingPartition, tmp_path: Path, uri: str
 ) -> None:
-    """Over several days: with compaction, state checkpoints, a gap, and removal of old records."""
+    """The archive of several days has compaction, checkpoints, a gap, and removal of records."""
     local, clock = str(tmp_path / "archive"), SettableClock()
     for hour in (0, 1, 25, 26, 50, 51, 75):
         clock.ms = hour * DAY_MS // 24
@@ -157,7 +157,7 @@ def test_baseline_of_periodic_audits_is_kept_in_object_store(growing_log: Growin
         clock.ms = int(run)
         audit(LOCAL, source, AuditOptions(to=f"{uri}/{run}"), clock=clock)  # type: ignore[arg-type]
         remove_old_audits(uri, keep=1)
-    # The server lists empty folders, too.
+    # Ignore empty folders, which the server also lists.
     assert [run for run in ("1", "2", "3") if (open_folder(uri) / run).names()] == ["3"]
     baseline = next_baseline(uri, source.text)
     assert isinstance(baseline, Baseline)

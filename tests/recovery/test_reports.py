@@ -34,7 +34,7 @@ def audit_result(log_folder: Path) -> AuditResult:
 
 @pytest.fixture(scope="module")
 def hostile_audit(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
-    """An audit that has findings only of the group with the hostile name."""
+    """An audit that has findings only about the group with the hostile name."""
     log = SimulatedShareGroups(3, names=(HOSTILE,)).run_steps(600).log
     FAULTS["K1"](log)
     return audit_segments(write_log(tmp_path_factory.mktemp("log"), log), AuditOptions(limits=CLEAN_LIMITS))
@@ -65,7 +65,7 @@ def test_text_starts_with_verdict_and_ends_with_unchecked(audit_result: AuditRes
         ("K9", "yes"),
     ],
 )
-def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
+def test_headline_is_yes_only_if_the_whole_log_was_read(fault: str, answer: str, tmp_path: Path) -> None:
     log = SimulatedShareGroups(3).run_steps(600).log
     limits = FAULTS[fault](log) or CLEAN_LIMITS
     found = audit_segments(write_log(tmp_path, log), AuditOptions(limits=limits))
@@ -74,7 +74,7 @@ def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_p
     assert ("in what could be read:" in passed) == (fault == "P4")
 
 
-def test_finding_without_state_partition_is_of_the_log() -> None:
+def test_finding_without_state_partition_is_reported_for_the_log() -> None:
     row = {"group_id": None, "state_partition": -1, "log_offset": -1, "last_log_offset": -1, "count": 1}
     assert format_place(row) == "the log"
     assert format_place({**row, "count": 3}) == "the log, 3 times"
@@ -91,7 +91,7 @@ def test_examples_are_limited_and_all_findings_are_counted(audit_result: AuditRe
     assert f"... and {len(section.rows) - len(section.examples)} more; by group: " in " ".join(text.split())
 
 
-def test_json_is_complete(audit_result: AuditResult) -> None:
+def test_json_report_has_all_findings_checks_and_partitions(audit_result: AuditResult) -> None:
     report = json.loads(as_json(audit_result))
     assert (report["verdict"], report["exit_code"]) == (audit_result.summary_line, 2)
     assert len(report["findings"]) == len(audit_result.findings)
@@ -183,5 +183,5 @@ def test_audit_that_cannot_run_has_exit_code_three(
     result = share_coordinator("recovery", "audit", *arguments)
     assert (result.exit_code, result.out) == (3, "")
     assert message in result.err
-    # Typer prints its usage before its own errors.
+    # For an invalid option, Typer prints the usage before the error.
     assert result.err.count("\n") == 1 or result.err.startswith("Usage:")

@@ -1,4 +1,4 @@
-"""Test damaged logs: intact parts are used, and share-partitions that may lack updates are reported."""
+"""Test damaged logs: intact parts are read, and share-partitions that may lack updates are reported."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +35,9 @@ KEYS = [SharePartitionKey(f"group-{n % 5}", bytes([n + 1]) * 16, n) for n in ran
 
 
 def make_records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, bytes | None]]:
-    """Return a snapshot of each share-partition, then rounds of updates; in the last round, half are
-    snapshots.
+    """Return `rounds` records of each share-partition: a snapshot, then updates.
+
+    The last record is a snapshot for half of the share-partitions.
     """
     found = []
     for number in range(rounds):
@@ -96,7 +97,7 @@ def written_files(folder: str, pattern: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["journal", "segments"])
-def test_states_that_are_not_named_equal_undamaged_ones(
+def test_states_not_reported_as_affected_equal_states_of_undamaged_log(
     kind: str, journal_source: JournalSource, segment_source: SegmentSource
 ) -> None:
     source: Source = {"journal": journal_source, "segments": segment_source}[kind]

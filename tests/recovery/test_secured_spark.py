@@ -1,4 +1,4 @@
-"""Executors of a Spark cluster read a Kafka cluster with client certificates and SASL, and use S3."""
+"""Test that Spark's executors read a Kafka cluster with client certificates and SASL, and use S3."""
 
 import asyncio
 import base64
@@ -151,7 +151,7 @@ def expected_states() -> Any:
 
 
 def without_write_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows without the time of the last write, which is that of the test."""
+    """Return rows without the time of the last write, because this time is the time of the test run."""
     return [{name: value for name, value in row.items() if name != "last_write_ms"} for row in rows]
 
 
@@ -159,7 +159,10 @@ def without_write_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_executors_read_secured_cluster(
     mechanism: str, driver_outcomes: dict[str, Any], expected_states: Any
 ) -> None:
-    """Each read of the source asserts that it runs in an executor. Both executors must have read."""
+    """Each read of the source asserts that it runs in an executor.
+
+    Each of the two executors must have read a part.
+    """
     assert driver_outcomes[mechanism]["executors"] == 2
     assert without_write_times(driver_outcomes[mechanism]["states"]) == without_write_times(expected_states)
 
@@ -175,12 +178,12 @@ def test_executors_archive_to_object_store_and_read_it(
 
 @dataclass(frozen=True)
 class NotedSource(TopicSource):
-    """A topic; each read leaves a file with the name of its executor."""
+    """A source that creates a file with the name of the executor at each read."""
 
     notes: str = ""
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Read a range; fails if this process is not a Python worker of an executor."""
+        """Read a range; fail if this process is not a Python worker of an executor."""
         Path(self.notes, str(executor_of_this_task())).touch()
         return super().read(log_range)
 
@@ -191,7 +194,7 @@ def state_rows(states: Any) -> list[dict[str, Any]]:
 
 
 def run_driver(master: str, bootstrap: str, securities: str, uri: str, folder: str) -> None:
-    """Rebuild with each security, then archive to S3 and rebuild from there; write FOLDER/outcomes.json.
+    """Rebuild with each of `securities`, archive to S3, rebuild from S3, and write FOLDER/outcomes.json.
 
     `securities` is a list of the fields of `ClientSecurity`, as JSON.
     """

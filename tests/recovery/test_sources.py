@@ -92,11 +92,11 @@ def test_incomplete_last_batch_is_ignored_and_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoilt", "why"),
     [
-        # A damaged length field: the following bytes to the end of the file would belong to the batch.
+        # A damaged length field, so that all bytes up to the end of the file would belong to the batch.
         (lambda data, at: data[: at + 8] + b"\x00\x01\x00\x00" + data[at + 12 :], "is cut off"),
         (lambda data, at: data[: at + 8] + b"\x40\x00\x00\x00" + data[at + 12 :], "is cut off"),
         (lambda data, at: data[: at + 8] + b"\xf0\x00\x00\x00" + data[at + 12 :], "there is no batch"),
-        # A zeroed block of the file.
+        # A disk block that contains only zeros.
         (lambda data, at: data[:at] + bytes(512) + data[at + 512 :], "there is no batch"),
         # All following bytes are replaced by invalid ones.
         (lambda data, at: data[:at] + bytes(range(1, 200)) * 100, "is cut off"),
@@ -197,7 +197,7 @@ def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
     batches = encode_batches(make_varied_records(300))
     write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
-    # Seven records per millisecond, from 1000 on.
+    # The log has seven records per millisecond, from the timestamp 1000 on.
     assert state_rows(rebuild_locally(source, LogCut(time_ms=1_019))) == load_expected_states(
         {0: batches}, before={0: 140}
     )
@@ -250,7 +250,7 @@ def test_dropped_journal_segment_raises_pruned_error(tmp_path: Path) -> None:
 
 
 class BusyTopic(TopicSource):
-    """A topic that is written and pruned after each ListOffsets request."""
+    """A source whose topic is written and pruned after each ListOffsets request."""
 
     @asynccontextmanager
     async def _connect_to_brokers(self) -> AsyncIterator[Any]:

@@ -1,4 +1,4 @@
-"""Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
+"""Test the jobs with a real Spark: compare results with the local engine and with independent SQL."""
 
 import os
 import signal
@@ -91,7 +91,7 @@ def test_executors_write_states_that_driver_does_not_read(
     tmp_path: Path,
     fetched_outputs: list[NamedOutput],
 ) -> None:
-    """test_jobs_on_coordinators.py has the same test of an audit."""
+    """test_jobs_on_coordinators.py has the same test for an audit."""
     done = rebuild(spark_engine, segment_source, to=tmp_path / "spark")
     names = {output.name for output in fetched_outputs}
     assert TOTALS_OUTPUT in names

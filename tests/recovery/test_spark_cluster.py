@@ -1,4 +1,4 @@
-"""The jobs on a standalone Spark cluster: a killed executor never changes a result silently."""
+"""Test jobs on a standalone Spark cluster: killing an executor never changes a result silently."""
 
 import json
 import re
@@ -30,7 +30,10 @@ _RECORDS = 200
 
 
 def _write_log(folder: Path) -> None:
-    """Write a journal. In its middle, at log offset `_RECORDS`, every share-partition has a snapshot."""
+    """Write a journal.
+
+    In the middle of the log, at log offset `_RECORDS`, every share-partition has a snapshot.
+    """
     history = {p: make_varied_records(2 * _RECORDS, seed=p) for p in range(STATE_PARTITIONS)}
     first = {p: records[:_RECORDS] for p, records in history.items()}
     second = {p: [*_make_snapshots(records), *records[_RECORDS:]] for p, records in history.items()}
@@ -82,11 +85,12 @@ def job_outcomes(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory)
 def test_result_is_unchanged_when_executors_are_killed(
     job: str, phases: list[str], job_outcomes: dict[str, Any]
 ) -> None:
-    """`rebuild` reads a journal that is pruned meanwhile.
+    """The job `rebuild` reads a journal that is pruned meanwhile.
 
-    In `results`, a task has also compared the states with a baseline or a coordinator, and written them. In
-    `write`, `rewrite` has written a part of the records of a topic; the next attempt writes the rest. All
-    jobs but `archive` run in the same way, so not each phase of each job is interrupted.
+    In the phase `results`, a task has also compared the states with a baseline or a coordinator, and written
+    them. In the phase `write`, the job `rewrite` has written a part of the records of a topic; the next
+    attempt writes the rest. All jobs except `archive` have the same phases, so not every phase of every job
+    is interrupted.
     """
     found = job_outcomes[job]
     assert found["killed"] == phases
@@ -99,8 +103,8 @@ def test_command_fails_without_results_when_every_attempt_is_killed(job_outcomes
     assert re.search("Spark failed: .*executor.* exited", found["error"]), found["error"]
 
 
-def test_jobs_of_this_module_have_results_to_lose(job_outcomes: dict[str, Any]) -> None:
-    """Otherwise, comparisons of two empty results would succeed."""
+def test_compared_job_results_are_not_empty(job_outcomes: dict[str, Any]) -> None:
+    """If the results were empty, comparisons of two results would always succeed."""
     assert len(job_outcomes["rebuild"]["undisturbed"]) > 100
     assert (
         job_outcomes["audit"]["undisturbed"]["records"] == job_outcomes["archive"]["undisturbed"]["records"]

@@ -1,4 +1,4 @@
-"""The Python API in a session of Spark Connect returns the rows of the local engine."""
+"""Test that the Python API returns the same rows with Spark Connect as with the local engine."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_api_accepts_session_of_spark_connect(tmp_path: Path) -> None:
-    """A process has one kind of session, so the comparisons are in a process of their own."""
+    """A process can have only one kind of Spark session, so a separate process makes the comparisons."""
     from tests.recovery.test_docs import write_example_log
 
     write_example_log(tmp_path / "log")
@@ -32,7 +32,7 @@ def test_api_accepts_session_of_spark_connect(tmp_path: Path) -> None:
 
 
 def compare_frames(spark: Any, source: str, folder: Path) -> None:
-    """Compare the frames of the API with the results of the local engine; states are written to a folder."""
+    """Compare the DataFrames of the API with the local engine's results; states are written to a folder."""
     alone, opened = LocalEngine(1), open_source(source)
     by_offset = [("state_partition", "ascending"), ("log_offset", "ascending")]
     for read, schema in ((api.records, RECORDS), (api.history, HISTORY)):
@@ -48,7 +48,7 @@ def compare_frames(spark: Any, source: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Start a session of Spark Connect, and compare."""
+    """Start a session of Spark Connect, and run `compare_frames`."""
     from pyspark.sql import SparkSession
 
     warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""An archive of a year: old states are read from the nearest checkpoint, and old records can be removed."""
+"""Test an archive of a year: old states are read from the nearest checkpoint, old records can be removed."""
 
 import shutil
 from pathlib import Path
@@ -47,7 +47,10 @@ def copy_without_checkpoints(folder: Path, copy: Path) -> ArchiveSource:
 def test_old_state_is_read_from_two_percent_of_a_year(
     archive_of_a_year: Path, days_ago: int, tmp_path: Path
 ) -> None:
-    """The cut is a time at noon. The bytes are those that the kernel counts for this process."""
+    """The states are read as of noon of a day.
+
+    The test compares the number of bytes that the kernel counts for this process.
+    """
     source = ArchiveSource(str(archive_of_a_year))
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - days_ago) * DAY_MS - DAY_MS // 2)
     found = rebuild(LOCAL, source, cut=cut)
@@ -75,7 +78,7 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(
     now_ms = BEGAN_MS + DAYS * DAY_MS
     before = sum_file_sizes(folder)
     removed = remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
-    # The snapshots of the first kept day are in the last removed commit but one.
+    # One more day remains, because the states at the beginning of the first kept day need its snapshots.
     assert removed == (DAYS - kept_days - 1) * RECORDS_A_DAY
     assert remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms) == 0
     assert sum_file_sizes(folder) < 0.12 * before
@@ -88,7 +91,7 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(
         assert kept.states.equals(rebuild(LOCAL, plain, cut=cut).states), end
         assert kept.manifest["doubtful_partitions"] == []
     assert rebuild(LOCAL, source, cut=LogCut({0: first - 1})).manifest["doubtful_partitions"] == [0]
-    # A log that was pruned to the same offset has the same findings.
+    # The audit has the same findings as for a log that was pruned to the same log offset.
     checks = set(audit(LOCAL, source, AuditOptions()).findings.column("check").to_pylist())
     assert checks <= set(audit(LOCAL, plain, AuditOptions()).findings.column("check").to_pylist()) | {"K1b"}
     # The archive is continued.

@@ -1,4 +1,4 @@
-"""Test live topics of a real broker as sources: of this project's coordinators and of Kafka's coordinator."""
+"""Test live state topics of a real broker as sources, written by this project's or by Kafka's coordinator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -56,16 +56,16 @@ def source(built_in: BuiltInRig, record_time_ms: int) -> TopicSource:
     async def write_records_of_three_owners() -> None:
         for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
             async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
-                await claim_all(log)
+                await claim_all_state_partitions(log)
                 await write_log(log, begin, end, record_time_ms)
             if begin == 200:
-                await write_late_records(bootstrap, topic)
+                await write_records_of_deposed_owner(bootstrap, topic)
 
     asyncio.run(write_records_of_three_owners())
     return TopicSource(topic, bootstrap)
 
 
-async def claim_all(log: Any) -> None:
+async def claim_all_state_partitions(log: Any) -> None:
     """Claim all partitions of a log; retry like the runtime if late records made a claim invalid."""
     while True:
         try:
@@ -85,7 +85,7 @@ async def write_log(log: Any, begin: int, end: int, record_time_ms: int) -> None
             assert error is None
 
 
-async def write_late_records(bootstrap: str, topic: str) -> None:
+async def write_records_of_deposed_owner(bootstrap: str, topic: str) -> None:
     """Write to partition 1 with an outdated owner epoch, as a deposed owner might."""
     brokers = Brokers(bootstrap, topic)
     await brokers.connect()
@@ -172,10 +172,10 @@ def test_records_have_producers_and_epochs(source: TopicSource) -> None:
 
 
 class PrunedTopic(TopicSource):
-    """A topic that is written and pruned between planning and reading."""
+    """A source whose topic is written and pruned between planning and reading."""
 
     def read(self, log_range: LogRange) -> Iterator[Any]:
-        """Write and prune once, before the first fetch."""
+        """Before the first fetch, write to the topic and prune it once."""
         if not self._pruned:
             self._pruned.append(True)
             asyncio.run(write_without_epoch(self, 0, 300, RECORDS_EACH))
@@ -186,7 +186,7 @@ class PrunedTopic(TopicSource):
 
 
 async def write_without_epoch(source: TopicSource, partition: int, begin: int, end: int) -> None:
-    """Write like Kafka's own coordinator, without owner epochs."""
+    """Write records without owner epochs, as Kafka's own coordinator does."""
     brokers = Brokers(source.bootstrap_servers, source.topic)
     await brokers.connect()
     for at in range(begin, end, 20):

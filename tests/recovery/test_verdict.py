@@ -159,7 +159,7 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
     assert group.command == "share-coordinator recovery rewrite --from archive:copy --to journal:restored"
 
 
-def test_wrong_record_is_recoverable_from_before_it() -> None:
+def test_wrong_state_is_recoverable_as_of_before_the_wrong_record() -> None:
     rows = [make_finding("K8", group_id="one", at=40), make_finding("R1", group_id="one", at=30)]
     context = AuditContext("kafka:states", "b1:9092")
     group = classify_groups(rows, STATES, context).groups[0]
@@ -223,7 +223,7 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
 
     def restart_and_audit(number: int) -> Any:
-        # Each run simulates a newly started process.
+        # Each audit simulates a newly started process.
         baseline = next_baseline(kept, source.text)
         options = AuditOptions(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
         found = audit(LocalEngine(1), source, options)
@@ -241,5 +241,5 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         found = restart_and_audit(number)
         assert "X3" in found.manifest["checks"]
         assert found.manifest["baseline"] == first.manifest["run_id"]
-    # The baseline and the two newest other runs remain.
+    # The results of the baseline and of the two newest other audits remain.
     assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5"}

@@ -12,7 +12,7 @@ from time import perf_counter
 from tests.simulation.run_seeds import KINDS, check_each_seed
 
 SEEDS = 1_000
-# The minimum interval of the lines about the progress.
+# The minimum number of seconds between two lines about the progress.
 PROGRESS_S = 5.0
 
 

@@ -32,7 +32,7 @@ from tests.simulation.rpc_parts import RPCS
 REQUEST_TIMEOUT_S = 30.0
 _SIZE = Struct(">i")
 
-# Share-partitions, each with its entry in the request.
+# The requested share-partitions, each with its entry in the request.
 RequestedParts = Sequence[tuple[SharePartitionKey, Any]]
 
 
@@ -62,7 +62,7 @@ class CoordinatorConnection:
         self._received = bytearray()
         self._correlation_id = 0
         end.on_data = self._on_data
-        end.on_lost = self._fail_outstanding
+        end.on_lost = self._fail_pending_requests
 
     @property
     def is_lost(self) -> bool:
@@ -150,7 +150,7 @@ class CoordinatorConnection:
 
     def close(self, *, reset: bool = False) -> None:
         self.end.close(reset=reset)
-        self._fail_outstanding()
+        self._fail_pending_requests()
 
     def _on_data(self, data: bytes) -> None:
         received = self._received
@@ -179,7 +179,7 @@ class CoordinatorConnection:
         if not request.future.done():
             request.future.set_result(request.decode(response))
 
-    def _fail_outstanding(self) -> None:
+    def _fail_pending_requests(self) -> None:
         while self._outstanding:
             outstanding = self._outstanding.popleft()
             if not outstanding.future.done():
@@ -188,7 +188,7 @@ class CoordinatorConnection:
 
 @dataclass
 class Clients:
-    """What all clients share: the addresses, the network and the history."""
+    """The data that all clients share: addresses of coordinators, the network and the history."""
 
     network: Network
     addresses: Sequence[HostPort]
@@ -215,7 +215,10 @@ class Clients:
         return self.addresses[0]
 
     async def connect(self, name: str, node: int | None = None) -> CoordinatorConnection:
-        """Open a connection to a node, or to any. Raises ConnectionLost if that fails."""
+        """Open a connection to a node, or to any coordinator if `node` is None.
+
+        Raises ConnectionLost if the connection fails.
+        """
         try:
             async with asyncio.timeout(10.0):
                 end = await self.network.connect(*self.address(node))
@@ -233,7 +236,7 @@ class Clients:
     def reachable_keys(
         self, peer: CoordinatorConnection, keys: Sequence[SharePartitionKey]
     ) -> Sequence[SharePartitionKey]:
-        """Return those of `keys` to request on a connection; at least one."""
+        """Return the share-partitions among `keys` to request on a connection; at least one."""
         return keys
 
     def coordinating_node(self, key: SharePartitionKey) -> int | None:
@@ -256,7 +259,7 @@ class Clients:
             return await peer.send(find_api, 6, request)
 
     async def send_api_versions(self, peer: CoordinatorConnection) -> None:
-        """Send ApiVersions, as Kafka does first on each connection. Raises ConnectionLost."""
+        """Send ApiVersions, the first request of a Kafka client on each connection. Raises ConnectionLost."""
         async with ClosingTimeout(peer):
             response = await peer.send(versions_api, 3, versions_api.ApiVersionsRequest("x", "1"))
         if response.error_code or len(response.api_keys) != 7:
@@ -264,7 +267,7 @@ class Clients:
 
 
 class ClosingTimeout:
-    """Context manager that closes a connection after REQUEST_TIMEOUT_S and raises ConnectionLost."""
+    """Context manager that, after REQUEST_TIMEOUT_S, closes a connection and raises ConnectionLost."""
 
     def __init__(self, peer: CoordinatorConnection) -> None:
         self._connection = peer
@@ -294,7 +297,7 @@ class Broker:
         self._sending: dict[int, asyncio.Task[None]] = {}
 
     async def call(self, kind: str, key: SharePartitionKey, part: Any, *, attempts: int = 5) -> Operation:
-        """Send an operation until its outcome is known, at most `attempts` times; return the last one."""
+        """Send a request until its outcome is known, at most `attempts` times; return the last operation."""
         pause_s = 1.0
         while True:
             op = await self._submit(kind, key, part)
@@ -312,11 +315,11 @@ class Broker:
         future: asyncio.Future[Operation] = self._clients.loop.create_future()
         self._waiting.setdefault(node, []).append((kind, key, part, future))
         if node not in self._sending:
-            self._sending[node] = asyncio.create_task(self._send_waiting(node))
+            self._sending[node] = asyncio.create_task(self._send_waiting_calls(node))
         return future
 
-    async def _send_waiting(self, node: int) -> None:
-        """Send the waiting calls for a node, one request at a time, until none waits."""
+    async def _send_waiting_calls(self, node: int) -> None:
+        """Send the waiting calls for a node, one request at a time, until no call waits."""
         while waiting := self._waiting.get(node):
             kind, group_id = waiting[0][0], waiting[0][1].group_id
             calls = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]

@@ -1,13 +1,11 @@
 """Simulate a disk on virtual time that loses and tears writes and fails operations, as a seed determines.
 
 * A write may stop in the middle, because of an I/O error.
-* If a sync fails, some unsynced sectors are durable. The operating system never writes the others, although
-  reads still return them.
-* A file may fail to be created, read, replaced or removed.
-* Writes and syncs take time.
-* If the process dies, a prefix of the write in progress remains.
-* If the power fails, a random subset of the unsynced sectors remains.
-* `flip_bit` and `write_zeros` damage durable data. Otherwise synced bytes never change.
+* If a sync fails, some unsynced sectors are durable. The operating system never writes the other sectors,
+although reads still return their content. * A file may fail to be created, read, replaced or removed. *
+Writes and syncs take time. * If the process dies, a prefix of the write in progress remains. * If the power
+fails, a random subset of the unsynced sectors remains. * `flip_bit` and `write_zeros` damage durable data.
+Without these two functions, synced bytes never change.
 """
 
 import asyncio
@@ -24,7 +22,7 @@ SECTOR_BYTES = 512
 
 @dataclass
 class DiskFaults:
-    """Rates are per operation; times are means of exponential delays, in seconds; 0 means no delay."""
+    """The faults of a disk. Rates are per operation; times are means of exponential delays, in seconds."""
 
     write_fails_rate: float = 0.0
     sync_fails_rate: float = 0.0
@@ -48,7 +46,7 @@ class SimFile:
         self.dirty: set[int] = set()
 
     def write(self, position: int, data: bytes) -> None:
-        """Write bytes that reads return at once, and that are not durable before a sync."""
+        """Write bytes, which reads return at once, but which are not durable before a sync."""
         end = position + len(data)
         if end > len(self.shown):
             self.durable.extend(bytes(end - len(self.shown)))
@@ -61,7 +59,7 @@ class SimFile:
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
 
     def sync(self, is_kept: Callable[[int], bool]) -> None:
-        """Make the unsynced sectors durable for which `is_kept` returns True; mark all sectors as synced."""
+        """Make the unsynced sectors that `is_kept` selects durable; mark all sectors as synced."""
         for sector in sorted(self.dirty):
             if is_kept(sector):
                 self.make_sector_durable(sector)
@@ -84,12 +82,12 @@ class SimStorage:
         self.rng = rng
         self.faults = faults if faults is not None else DiskFaults()
         self.files: dict[str, SimFile] = {}
-        # The operations ("write", "sync", ...) that fail next, once each and in this order.
+        # The names of operations ("write", "sync", ...) that fail next, each entry once and in this order.
         self.next_faults: list[str] = []
         self._holder: SimDisk | None = None
 
     def disk(self) -> "SimDisk":
-        """Return the disk of a new process."""
+        """Return a `SimDisk` for a new process."""
         return SimDisk(self)
 
     def kill(self) -> None:
@@ -117,7 +115,7 @@ class SimStorage:
         file.shown[position : position + size] = bytes(size)
 
     def draw_failure(self, operation: str) -> bool:
-        """Return whether the next operation of this name fails."""
+        """Return whether the next operation with this name ("write", "sync", ...) fails."""
         if self.next_faults and self.next_faults[0] == operation:
             del self.next_faults[0]
             return True
@@ -147,7 +145,7 @@ class SimStorage:
 
 
 class SimDisk:
-    """A `Disk` of one process. When the process is killed, pending operations never complete."""
+    """The `Disk` that one process uses. When the process is killed, its pending operations never complete."""
 
     def __init__(self, storage: SimStorage) -> None:
         self._storage = storage
@@ -193,7 +191,7 @@ class SimDisk:
         return bytes(self._existing_file(name).shown[position : position + size])
 
     async def prepare(self, name: str, size: int) -> None:
-        """Create a file of zeros. Raises OSError if the disk is full."""
+        """Preallocate a file of zeros. Raises OSError if the disk is full."""
         await self._wait_random_time(self._storage.faults.sync_s)
         self._storage.files.pop(name, None)
         self._fail_randomly("prepare")
@@ -215,7 +213,7 @@ class SimDisk:
             raise error
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Replace the content of a one-sector file at once; make it durable after a delay."""
+        """Replace the content of a one-sector file atomically; the content becomes durable after a delay."""
         assert len(data) == SECTOR_BYTES
         await self._wait_random_time(self._storage.faults.write_s)
         self._fail_randomly("replace")
@@ -229,7 +227,7 @@ class SimDisk:
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
         """Write bytes, sync the file if requested, and call `done` with the error or None.
 
-        Return False: the write is never complete at once.
+        Return False, because a simulated write is never complete when this method returns.
         """
         assert self._in_flight is None, "one write at a time"
         self._in_flight = _PendingWrite(name, position, data, sync, done)
@@ -247,7 +245,7 @@ class SimDisk:
         if failed:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
         self._existing_file(write.name).write(write.position, data)
-        # If the process is killed from now on, all bytes of the write remain.
+        # The write is complete: if the process is killed from now on, all bytes remain.
         write.data = b""
         if failed:
             self._complete_write(OSError(errno.EIO, "Input/output error"))

@@ -1,10 +1,10 @@
 """Record the requests and responses of all clients of a simulation, in their order.
 
-An `Operation` is the part of one request for one share-partition. The coordinator applies it completely or
-not at all, and returns one result. The outcome is *known* if the response contains a final result. It is
-*unknown* after a lost connection, a timeout, or a retriable error. An operation with an unknown outcome may
-take effect until its deadline. The deadline is the death of the process that received the request, or the
-longest time that a request may wait there.
+An `Operation` has the entries of one request for one share-partition. The coordinator applies an operation
+completely or not at all, and returns one result. The outcome of an operation is *known* if the response
+contains a final result. The outcome is *unknown* after a lost connection, a timeout, or a retriable error. An
+operation with an unknown outcome may take effect until its deadline. The deadline is the death of the process
+that received the request, or the longest time that a request may wait there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ SUMMARY = "summary"
 # A point in time that is later than all others.
 NEVER = (float("inf"), 0)
 
-# With these retriable errors, the operation may have taken effect, or may take effect later.
+# Retriable errors after which the operation may have taken effect, or may take effect later.
 DEFERRED = frozenset(
     {
         int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
@@ -39,12 +39,12 @@ NOT_OURS = "This coordinator does not own the share-partition."
 NO_OWNER = "The owner of the share-partition is not known."
 # The error message of a coordinator that has forwarded an operation and received no response.
 OWNER_SILENT = "The owner of the share-partition did not answer."
-# The client library reports a missing response with the additional codes.
+# Errors with an unknown outcome; the client library reports a missing response with the last codes.
 UNSURE = DEFERRED | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
 
 class Violation(AssertionError):
-    """A guarantee is violated; the message contains the operations that show it."""
+    """Raised if a guarantee is violated; the message contains the operations that violate it."""
 
 
 def _request_signature(kind: str, parts: Sequence[Any]) -> object:
@@ -53,7 +53,7 @@ def _request_signature(kind: str, parts: Sequence[Any]) -> object:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """One share-partition of one request.
+    """The entries of one share-partition in one request, and the response.
 
     Times are pairs of virtual seconds and a number that orders equal times. `answer` is a PartitionResult, or
     None without a response.
@@ -78,14 +78,14 @@ class Operation:
 
     @property
     def known(self) -> bool:
-        """Whether the response contains the outcome."""
+        """Whether the outcome of the operation is known from its response."""
         return self.answer is not None and self.answer.error_code not in UNSURE
 
     @property
     def reached_wrong_coordinator(self) -> bool:
         """Whether no owner has received the operation, so that it cannot take effect.
 
-        An earlier attempt of a forwarded operation may have reached the owner, so this is False for it.
+        The value is False for a forwarded operation, because an earlier attempt may have reached the owner.
         """
         is_not_coordinator = self.error_code == int(ErrorCode.NOT_COORDINATOR)
         return is_not_coordinator and self.answer.error_message == NOT_OURS and not self.forwarded
@@ -123,8 +123,8 @@ class History:
     forwarding: bool = False
     # The times at which a coordinator gained or lost a shard, in seconds.
     owner_changes_s: list[float] = field(default_factory=list)
-    # The number of operations that do not count for the limit on operations: those of polling readers, and
-    # those that no owner received.
+    # The number of operations that the limit on operations does not count: operations of polling readers, and
+    # operations that no owner received.
     idle_ops: int = 0
     _order: int = 0
     _open: dict[int, Operation] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class History:
         *,
         held: bool = False,
     ) -> Operation:
-        """Record an operation before it is sent. With `held`, the client may send it later."""
+        """Record an operation before it is sent. With `held`, the client may send the operation later."""
         number = len(self.ops)
         if self.forwarding:
             # Forwarded operations of one connection may overtake each other.
@@ -162,7 +162,7 @@ class History:
     ) -> None:
         """Record that a coordinator forwards pending operations again.
 
-        The earlier attempt has an unknown outcome, so the history contains it as another operation.
+        The history contains the earlier attempt as a separate operation with an unknown outcome.
         """
         signature = _request_signature(kind, parts)
         for op in list(self._open.values()):
@@ -188,8 +188,8 @@ class History:
     def set_deadlines(self, now_s: float, older_than_s: float | None = None) -> None:
         """Set the deadline of operations with an unknown outcome to now.
 
-        `older_than_s` limits this to operations whose request or response is older. The caller knows that
-        these operations cannot take effect any more.
+        With `older_than_s`, only operations whose request or response is older than that get the deadline.
+        The caller knows that these operations cannot take effect any more.
         """
         point = self.next_time(now_s)
         for op in list(self._open.values()):

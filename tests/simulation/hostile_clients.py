@@ -20,7 +20,7 @@ def invalid_keys(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartit
 
 
 class ConnectedClient:
-    """A client with one connection, which it opens again when it is lost."""
+    """A client that has one connection, and opens a new connection when the old one is lost."""
 
     def __init__(self, name: str, cluster: SharedClientState, rng: Random, pause_s: float) -> None:
         self.name = name
@@ -137,7 +137,7 @@ _FOR_EVER_S = 1e9
 
 
 class PollingReader(ConnectedClient):
-    """A client that reads random share-partitions with the newest leader epoch."""
+    """A client that repeatedly reads random share-partitions with the newest leader epoch."""
 
     async def _send_requests(self, peer: CoordinatorConnection) -> None:
         cluster, rng = self._cluster, self._rng
@@ -194,7 +194,7 @@ class GarbageSender:
                 # The first bytes of a frame that the client never completes.
                 return _SIZE.pack(rng.randrange(100, 2_000)) + rng.randbytes(50)
             case _:
-                # A request of an unsupported API or version, or with an invalid body.
+                # A request with an unsupported API or version, or with an invalid body.
                 api_key = rng.choice((83, 84, 85, 86, 87, 10, 18, 0, 1_000))
                 frame = api_key.to_bytes(2, "big") + rng.randbytes(rng.randrange(6, 60))
                 return _SIZE.pack(len(frame)) + frame

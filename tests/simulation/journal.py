@@ -1,8 +1,8 @@
 """Simulate one coordinator with a journal on a faulty disk (`tests.simulation.disk`).
 
-A crash ends the process. With journal.sync=always, it may also end the whole machine, which loses unsynced
-data. After some crashes, a bit on the disk is flipped. The journal must detect this damage when it is
-opened, and the simulation then undoes the damage.
+A crash ends the process. With journal.sync=always, a crash may also stop the whole machine, which loses
+unsynced data. After some crashes, a bit on the disk is flipped. The journal must detect this damage when it
+is opened, and the simulation then undoes the damage.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class JournalStorage:
         self._flipped: tuple[SimFile, int, int, int] | None = None
 
     def create_log(self, plan: JournalPlan) -> StateLog:
-        """Create the journal of a new process."""
+        """Open the disk for a new process, and create its journal."""
         return Journal(
             Path("simulated"),
             state_partitions=plan.state_partitions,
@@ -58,7 +58,8 @@ class JournalStorage:
             self.disk.cut_power()
         else:
             self.disk.kill()
-        # With journal.sync=os, the journal cannot distinguish damage from data that was never written.
+        # Flip bits only with journal.sync=always: otherwise, the journal cannot distinguish damage from data
+        # that was never written.
         if self._plan.journal_sync == "always" and self._rng.random() < self._plan.damage_rate:
             self._flip_bit()
 
@@ -83,7 +84,7 @@ class JournalStorage:
             self._flipped = None
 
     def on_log_opened(self) -> None:
-        """Flip the bit back if the journal did not detect the damage, because it contains no valid data."""
+        """Flip the bit back if the journal did not detect it, because it is outside of valid data."""
         self._restore_bit()
 
     def undo_damage(self, error: LogDamaged) -> None:
@@ -97,7 +98,7 @@ class JournalStorage:
         self.disk.faults = replace(plan.disk_faults)
 
     def set_full(self, full: bool) -> None:
-        """Let the disk have no free space, or restore the capacity of the plan."""
+        """Simulate a full disk, or restore the disk capacity of the plan."""
         used = sum(len(file.shown) for file in self.disk.files.values())
         self.disk.faults.capacity_bytes = used if full else self._plan.disk_faults.capacity_bytes
 
@@ -105,7 +106,8 @@ class JournalStorage:
 # The coordinator must close a connection within this number of seconds, even if its client reads nothing.
 CLOSED_BY_S = 60.0
 # A journal may have at most this number of segments, plus a multiple of the live state. The limit is high,
-# because whole files count, including those being created or removed, and small commits have overhead.
+# because it counts whole files, also files that are being created or removed, and because small commits have
+# overhead.
 SEGMENTS_MAX = 8
 LIVE_BYTES_FACTOR_MAX = 8
 
@@ -193,7 +195,8 @@ class JournalWorld(World[JournalPlan, JournalProcess]):
     async def check_connections_are_closed(self) -> None:
         """Wait longer than the idle timeout; raise Violation if a connection remains open.
 
-        Request memory must be free then, too. No client sends requests in the meantime.
+        Also raise Violation if request memory is not released by then. No client sends requests in the
+        meantime.
         """
         listener, limits = self.process.listener, self.plan.server_limits
         await asyncio.sleep(limits.connection_idle_s + limits.frame_s + CLOSED_BY_S)
@@ -258,7 +261,7 @@ async def _block_network(world: JournalWorld, rng: Random) -> None:
 
 async def _suspend_machine(world: JournalWorld, rng: Random) -> None:
     mean_s = world.plan.nemesis.suspended_s
-    world.loop.skip(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+    world.loop.skip_time(min(rng.expovariate(1 / mean_s), 8 * mean_s))
 
 
 async def _fill_storage(world: JournalWorld, rng: Random) -> None:

@@ -1,4 +1,7 @@
-"""Mutants of the journal: each function plants one defect. See `mutants`."""
+"""Mutants of the journal: each function plants one defect, which the simulation must detect.
+
+See `mutants`.
+"""
 
 from typing import Any
 
@@ -20,7 +23,7 @@ def acknowledges_writes_without_fdatasync(patch: Patch) -> None:
 def serves_recovered_commits_before_their_sync(patch: Patch) -> None:
     """Serve the commits that were found at the start without a sync.
 
-    They may be lost if the power fails after they were read.
+    These commits may be lost if the power fails after clients have read them.
     """
 
     async def do_nothing(*args: Any) -> None:
@@ -74,7 +77,7 @@ def removes_needed_segments(patch: Patch) -> None:
 
 
 def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
-    """Append the next commit after a failed commit in the same segment.
+    """After a failed commit, append the next commit to the same segment.
 
     A failed sync may leave a gap in the segment, so that later commits are lost at the next start.
     """
@@ -89,7 +92,7 @@ def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
 
 
 def reads_appends_of_unknown_outcome(patch: Patch) -> None:
-    """Load the frame after the end offset too, although its commit failed."""
+    """When a shard is loaded, also read the frame after the end offset, although its commit failed."""
     read = Journal.read
 
     async def read_past_end(self: Any, state_partitions: Any) -> Any:
@@ -109,7 +112,7 @@ def reads_appends_of_unknown_outcome(patch: Patch) -> None:
 
 
 def reports_unknown_outcome_as_success(patch: Patch) -> None:
-    """Acknowledge appends that fail because the journal takes no writes."""
+    """Acknowledge appends that fail because the journal accepts no writes."""
     refuse = Journal._refuse_appends
 
     def _refuse_appends(self: Any, what: str, error: Any) -> None:

@@ -1,7 +1,7 @@
-"""Call the project's client library, `coordinator.client`.
+"""Simulate users of the project's client library, `coordinator.client`.
 
-The library makes one attempt for each call, so that one operation of the history is one request. It shares
-connections between calls, looks up coordinators, and reports a missing response with its own error codes.
+The library makes one attempt for each call, so that one operation of the history is one request. The library
+shares connections between calls, looks up coordinators, and has its own error codes for a missing response.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ class LibraryUser:
         for key in rng.choices(keys, k=rng.choice((1, 1, 2, 3))):
             units.setdefault(key, []).append(self._make_random_part(kind, key))
         self._calls += 1
-        # Calls may overtake each other, so each has its own client name in the history.
+        # Calls may overtake each other, so each call has its own client name in the history.
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
-        # The library connects before it sends, so a process that starts later may receive the request.
+        # The library connects before it sends a request, so a process that starts later may receive it.
         ops = [history.record_request(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
         request = make_request(RPCS[kind], group_id, units)
         response = await self._client.send(request)

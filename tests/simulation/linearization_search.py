@@ -1,19 +1,18 @@
 """Search for an order of operations of one share-partition that explains all responses.
 
 The search follows all orders at once. A *configuration* is a possible current state. To *place* an operation
-means to let it take effect at this point of the order. An answered operation is placed at the latest when its
-response arrives. These rules limit the number of configurations:
+means that the operation takes effect at this point of the order. An operation with a response (*answered*) is
+placed at the latest when the response arrives. These rules limit the number of configurations:
 
 * Operations of one connection take effect in the order in which they were sent (if at all). An operation
-  whose response is NOT_COORDINATOR may take effect later: its append may be in the log.
-* An answered operation without an effect (a refusal, most summaries) is placed when the state first explains
-  its response.
-* Of equal unanswered operations, the one with the nearest deadline is placed first.
-* Of two otherwise equal configurations, the configuration with fewer unanswered operations left is dropped.
-* A write takes the maximum for each offset, so writes commute and may be repeated.  A write is placed only
-  when a response shows it, or when its own response arrives. A pending write
-  counts as executed before a read if its value is at most the value that was read, because values only
-  grow. Therefore, a write that takes effect twice, with a reset in between, is not always detected.
+whose response is NOT_COORDINATOR may take effect later, because its append may be in the log. * An answered
+operation without an effect (a refusal, most summaries) is placed when the state first explains its response.
+* Of equal unanswered operations, the one with the nearest deadline is placed first. * If two configurations
+differ only in the remaining unanswered operations, the one with fewer is dropped. * A write takes the maximum
+for each offset, so writes commute and may be repeated. A write is placed only when a response shows it, or
+when its own response arrives. A pending write counts as executed before a read if its value is at most the
+value that was read, because values only grow. Therefore, a write that takes effect twice, with a reset in
+between, is not always detected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,15 +35,15 @@ CONFIGURATIONS_MAX = 1_000
 
 
 class SearchLimitExceeded(Exception):
-    """More than CONFIGURATIONS_MAX configurations are possible."""
+    """Raised if more than CONFIGURATIONS_MAX configurations are possible."""
 
 
 class Configuration(NamedTuple):
     """A possible current state.
 
-    `placed` has the numbers of the pending operations that have taken effect; unanswered writes are never
-    placed. `pool` has the pending writes that would be fenced now, but may have taken effect before. `wiped`
-    has the pending writes that may have taken effect before a reset of the state.
+    Each set has numbers of pending operations. `placed` are operations that have taken effect; it never has
+    unanswered writes. `pool` are writes that would be fenced now, but may have taken effect before. `wiped`
+    are writes that may have taken effect before a reset of the state.
     """
 
     state: State | None
@@ -65,9 +64,9 @@ class LinearizationSearch:
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
         self.configurations: set[Configuration] = {Configuration(state)}
-        self._topic_known = topic_known
-        # Pending operations by number, in the order of sending. `_writes` has accepted writes, which must
-        # take effect, and unanswered writes, which may take effect.
+        self._is_topic_known = topic_known
+        # Pending operations that have a response, by number, in the order of sending. `_writes` has accepted
+        # writes, which must take effect, and unanswered writes, which may take effect.
         self._answered: dict[int, Operation] = {}
         self._unanswered: dict[int, Operation] = {}
         self._writes: dict[int, Operation] = {}
@@ -99,11 +98,11 @@ class LinearizationSearch:
         for pending in (self._answered, self._unanswered, self._writes):
             pending.pop(number, None)
         self._answers.pop(number, None)
-        self.configurations = self._drop_dominated(remaining)
+        self.configurations = self._drop_dominated_configurations(remaining)
         return bool(remaining)
 
     def _iterate_configurations(self, target: Operation) -> Iterator[Configuration]:
-        """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
+        """Yield the possible configurations up to the placement of an operation."""
         waiting = [self._place_operations_without_effect(current) for current in self.configurations]
         seen = set(waiting)
         while waiting:
@@ -126,7 +125,7 @@ class LinearizationSearch:
             if number not in current.placed and op.client not in connections:
                 connections.add(op.client)
                 for before in self._place_earlier_writes(op, current):
-                    yield from self._place_answered(op, self._answers[number], before)
+                    yield from self._place_answered_operation(op, self._answers[number], before)
         equals: dict[object, Operation] = {}
         for number, op in self._unanswered.items():
             if number not in current.placed:
@@ -135,7 +134,7 @@ class LinearizationSearch:
                     equals[op.signature] = op
         for op in equals.values():
             for before in self._place_earlier_writes(op, current):
-                yield from self._place_unanswered(op, before)
+                yield from self._place_unanswered_operation(op, before)
         if target.number in self._writes:
             for before in self._place_earlier_writes(target, current):
                 yield from self._place_answered_write(target, before)
@@ -154,8 +153,8 @@ class LinearizationSearch:
         if number in current.placed:
             yield current
             return
-        done = current._replace(placed=self._add_to_placed(op, current))
-        after, expected = apply_operation(current.state, WRITE, op.parts, self._topic_known)
+        done = current._replace(placed=self._mark_as_placed(op, current))
+        after, expected = apply_operation(current.state, WRITE, op.parts, self._is_topic_known)
         if not expected.error_code:
             yield done._replace(state=after)
         elif number in current.pool and current.state is not None:
@@ -163,10 +162,11 @@ class LinearizationSearch:
         if number in current.wiped:
             yield done
 
-    def _add_to_placed(self, op: Operation, current: Configuration) -> frozenset[int]:
-        """Return the placed operations with `op`, and with earlier unanswered operations of its client.
+    def _mark_as_placed(self, op: Operation, current: Configuration) -> frozenset[int]:
+        """Return `placed` with the operation, and with earlier unanswered operations of the same client.
 
-        Operations of one connection take effect in order, so the earlier ones cannot take effect any more.
+        Operations of one connection take effect in order, so the earlier operations cannot take effect any
+        more.
         """
         dropped = (
             number
@@ -177,12 +177,12 @@ class LinearizationSearch:
         )
         return current.placed.union((op.number,), dropped)
 
-    def _place_unanswered(self, op: Operation, current: Configuration) -> Iterator[Configuration]:
+    def _place_unanswered_operation(self, op: Operation, current: Configuration) -> Iterator[Configuration]:
         for after, _, is_reset in self._apply_operation(op, current):
             # An operation without an effect is equivalent to a dropped one.
             if after == current.state and not is_reset:
                 continue
-            placed = self._add_to_placed(op, current)
+            placed = self._mark_as_placed(op, current)
             if op.kind == READ:
                 yield current._replace(
                     state=after, placed=placed, pool=frozenset(self._possible_writes(current))
@@ -196,14 +196,14 @@ class LinearizationSearch:
         """Return the configuration after a reset; pending writes may have taken effect before the reset."""
         return Configuration(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
 
-    def _place_answered(
+    def _place_answered_operation(
         self, op: Operation, expected: AnswerFields, current: Configuration
     ) -> Iterator[Configuration]:
         """Yield the configurations after an answered operation, if the state explains its response."""
-        placed = self._add_to_placed(op, current)
+        placed = self._mark_as_placed(op, current)
         if op.accepted and op.kind == READ:
             shown = self._place_visible_writes(current, expected)
-            after, answer = apply_operation(shown.state, op.kind, op.parts, self._topic_known)
+            after, answer = apply_operation(shown.state, op.kind, op.parts, self._is_topic_known)
             if answer == expected:
                 yield shown._replace(state=after, placed=placed | shown.placed)
         elif op.accepted and op.kind == SUMMARY:
@@ -224,10 +224,10 @@ class LinearizationSearch:
         """Yield the possible effects of an operation, and whether it resets the state.
 
         An Initialize resets the state if there was a write since the last Initialize; otherwise it is a
-        repetition without an effect. Pending writes may count as such a write. A write before the reset is
-        lost, even if the state is the same without the write.
+        repetition without an effect. A pending write may be that write. A write before the reset is lost,
+        even if the state is the same without the write.
         """
-        after, expected = apply_operation(current.state, op.kind, op.parts, self._topic_known)
+        after, expected = apply_operation(current.state, op.kind, op.parts, self._is_topic_known)
         yield after, expected, after != current.state and op.kind != READ
         if op.kind != INITIALIZE or current.state is None:
             return
@@ -236,7 +236,7 @@ class LinearizationSearch:
         if state.complete_count is None:
             starts += [state._replace(complete_count=count) for count in (-1, 0, 1)]
         for before in starts:
-            after, expected = apply_operation(before, op.kind, op.parts, self._topic_known)
+            after, expected = apply_operation(before, op.kind, op.parts, self._is_topic_known)
             if after != before:
                 yield after, expected, True
             elif before.progress == state.progress and before.start_offset == state.start_offset:
@@ -250,20 +250,20 @@ class LinearizationSearch:
             parts = self._writes[number].parts
             if (
                 number in current.pool
-                or not apply_operation(current.state, WRITE, parts, self._topic_known)[1].error_code
+                or not apply_operation(current.state, WRITE, parts, self._is_topic_known)[1].error_code
             ):
                 yield number
 
     def _apply_write(self, state: State, op: Operation) -> State:
         """Apply a write regardless of its leader epoch, because it may have preceded the fencing."""
-        after, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
+        after, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._is_topic_known)
         assert after is not None
         return after._replace(leader_epoch_max=state.leader_epoch_max)
 
     def _place_visible_writes(self, current: Configuration, expected: AnswerFields) -> Configuration:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
-        Other answered writes may take effect before or after the read, so they are added to `pool`.
+        The remaining answered writes may take effect before or after the read, so they are added to `pool`.
         """
         state = current.state
         if state is None or not self._writes:
@@ -275,7 +275,7 @@ class LinearizationSearch:
         count_known = True
         for number in self._possible_writes(current):
             op = self._writes[number]
-            if not _is_write_covered(op, expected.start_offset, shown):
+            if not _is_write_visible_in_read(op, expected.start_offset, shown):
                 continue
             after = self._apply_write(state, op)
             count_known = count_known and after.complete_count == state.complete_count
@@ -285,7 +285,8 @@ class LinearizationSearch:
             if shows:
                 state = after
         if not count_known:
-            # A read does not return the complete count, so the count is unknown after such writes.
+            # A read does not return the complete count, so the count is unknown after writes that only a read
+            # shows.
             state = state._replace(complete_count=None)
         return current._replace(state=state, placed=current.placed.union(done), pool=frozenset(pool))
 
@@ -294,15 +295,16 @@ class LinearizationSearch:
     ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
-        One write suffices: the one that set the start offset and the complete count. Others may take effect
-        later. An answered write is applied again when its response arrives, which has no effect.
+        One write suffices: the write that set the start offset and the complete count. Other pending writes
+        may take effect later. An answered write is applied again when its response arrives, which has no
+        effect.
         """
         states = [current.state]
         if current.state is not None:
             writes = [self._writes[number] for number in self._possible_writes(current)]
             states += [self._apply_write(current.state, write) for write in writes]
         for state in dict.fromkeys(states):
-            answer = apply_operation(state, SUMMARY, (_SUMMARY_PART,), self._topic_known)[1]
+            answer = apply_operation(state, SUMMARY, (_SUMMARY_PART,), self._is_topic_known)[1]
             if state is not None and answer.complete_count is None:
                 answer = answer._replace(complete_count=expected.complete_count)
                 state = state._replace(complete_count=expected.complete_count)
@@ -317,12 +319,12 @@ class LinearizationSearch:
             for number, op in self._answered.items()
             if number not in current.placed
             and (op.kind == SUMMARY or not op.accepted)
-            and apply_operation(current.state, op.kind, op.parts, self._topic_known)[1]
+            and apply_operation(current.state, op.kind, op.parts, self._is_topic_known)[1]
             == self._answers[number]
         ]
         return current._replace(placed=current.placed.union(fitting)) if fitting else current
 
-    def _drop_dominated(self, configurations: Iterable[Configuration]) -> set[Configuration]:
+    def _drop_dominated_configurations(self, configurations: Iterable[Configuration]) -> set[Configuration]:
         groups: dict[object, list[Configuration]] = {}
         for current in configurations:
             answered = frozenset(number for number in current.placed if number in self._answers)
@@ -349,15 +351,17 @@ class _SummaryPart(NamedTuple):
 _SUMMARY_PART = _SummaryPart()
 
 
-def _is_write_covered(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
+def _is_write_visible_in_read(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
     return all(
         part.start_offset <= start_offset
-        and _is_covered(offset_progress(part.state_batches), start_offset, shown)
+        and _is_progress_visible_in_read(offset_progress(part.state_batches), start_offset, shown)
         for part in op.parts
     )
 
 
-def _is_covered(progress: Progress, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
+def _is_progress_visible_in_read(
+    progress: Progress, start_offset: int, shown: dict[int, tuple[int, ...]]
+) -> bool:
     return all(
         user_offset < start_offset or (count, state) <= shown.get(user_offset, ())
         for user_offset, count, state in progress

@@ -1,7 +1,7 @@
 """Check that the history is linearizable: some order of the operations explains every response.
 
-For each share-partition, there must be an order of its operations in which each takes effect between its
-request and its response, and in which `model` produces the observed responses. An operation of unknown
+For each share-partition, there must be an order of its operations in which `model` produces the observed
+responses. Each operation must take effect between its request and its response. An operation of unknown
 outcome may take effect before its deadline, or never. Linearizability implies that acknowledged writes
 survive any crash and that reads never return older states.
 
@@ -51,7 +51,7 @@ def _check_share_partition(
 ) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end_time(op, ops), True, op) for op in ops]
-    # `_end_time` ends unanswered writes at the same time as a read. The read is placed first.
+    # `_end_time` ends an unanswered write at the same time as a read, and the read is placed first.
     events.sort(key=lambda event: (event[0], event[1] and not event[2].known))
     for _, is_end, op in events:
         before = search.configurations
@@ -67,7 +67,7 @@ def _check_share_partition(
 
 
 def _end_time(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
-    """Return the end of an operation.
+    """Return the time at which an operation is no longer pending.
 
     An unanswered write stays pending after its deadline, until a later read could show its effect or a later
     delete discards it.
@@ -89,6 +89,6 @@ def _end_time(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
 
 
 def _is_listed_in_error(op: Operation, other: Operation) -> bool:
-    """Return whether the error about `op` lists `other`, which was pending shortly before."""
+    """Return whether the error about `op` lists the operation `other`, which was pending before."""
     assert op.answered is not None
     return other is not op and other.invoked < op.answered and other.invoked[0] > op.invoked[0] - 60.0

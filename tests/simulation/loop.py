@@ -3,8 +3,8 @@
 The loop never waits: when no callback is ready, its clock advances to the next timer. A run is reproducible,
 because callbacks run in the order of their scheduling.
 
-All tasks and callbacks that are created in the context of a `Process` belong to it. When a process is killed,
-its callbacks never run again. While a process is paused, as by SIGSTOP, its due callbacks wait.
+A task or callback belongs to the `Process` in whose context it is created. When a process is killed, its
+callbacks never run again. While a process is paused, as by SIGSTOP, its due callbacks wait.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 
 class Process:
-    """A simulated process, to which all tasks and callbacks belong that are created in its context."""
+    """A simulated process; all tasks and callbacks that are created in its context belong to it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,17 +60,20 @@ def _defer_if_paused(handle: asyncio.Handle) -> bool:
 
 
 class LoopStuck(Exception):
-    """No callback or timer is pending, so the loop would wait for ever."""
+    """Raised if no callback or timer is pending, so that the loop would wait for ever."""
 
 
-# Callbacks take no virtual time. After this number of iterations at the same time, each iteration advances
-# the clock by ITERATION_S, so that timers also run while callbacks are always ready.
+# Callbacks take no virtual time. If callbacks are always ready, timers would never run. Therefore, after this
+# number of iterations at the same time, each iteration advances the clock by ITERATION_S.
 ITERATIONS_AT_ONCE = 20
 ITERATION_S = 5e-6
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """The event loop. `network` connects transports; `failures` collects unhandled exceptions."""
+    """The event loop.
+
+    `network` makes the connections of this loop, and `failures` collects unhandled exceptions.
+    """
 
     BEGAN_S = 1_000.0
 
@@ -97,7 +100,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now_s += timeout or (ITERATION_S if self._iterations > ITERATIONS_AT_ONCE else 0.0)
         return []
 
-    def skip(self, seconds: float) -> None:
+    def skip_time(self, seconds: float) -> None:
         """Advance the clock without running callbacks, as on a suspended machine."""
         self._now_s += seconds
 
@@ -147,7 +150,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback, which is deferred if its process is paused then."""
+        """Schedule a callback; if its process is paused at that time, the callback is deferred."""
         handle = _TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._scheduled, handle)  # type: ignore[attr-defined]
         handle._scheduled = True  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
 """Specify the state of a share-partition after each operation, as a sequential model for the checkers.
 
 The model shares no code with `coordinator.shard`: it stores a delivery count and a delivery state for each
-offset instead of state batches. It has no log records and snapshots, because clients cannot see them. The
-rules are those of Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists. The
-property tests (`tests/property/modelled_shard.py`) compare a shard with this model, too.
+offset instead of state batches. The model has no log records and snapshots, because clients cannot see them.
+The rules are those of Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists.
+The property tests (`tests/property/modelled_shard.py`) compare a shard with this model, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class AnswerFields(NamedTuple):
 class State(NamedTuple):
     """The state of one initialized share-partition.
 
-    A complete count of None means that the count is unknown: see `linearization_search`.
+    If `complete_count` is None, the count is unknown (see `linearization_search`).
     """
 
     state_epoch: int
@@ -52,7 +52,7 @@ _UNKNOWN_TOPIC = AnswerFields(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 @lru_cache(maxsize=4_096)
 def offset_progress(state_batches: bytes) -> Progress:
-    """Return one entry for each offset of state batches; the greatest one if batches overlap."""
+    """Return one entry for each offset of state batches; where batches overlap, the greatest entry."""
     best: dict[int, tuple[int, int]] = {}
     for first, last, state, count in unpack(state_batches):
         for user_offset in range(first, last + 1):
@@ -67,7 +67,7 @@ def _has_inverted_batch(state_batches: bytes) -> bool:
 
 @lru_cache(maxsize=4_096)
 def merge_progress(current: Progress, written: Progress, start_offset: int) -> Progress:
-    """Return the greater entry of both for each offset from the start offset on."""
+    """Return for each offset from the start offset on the greater entry of both arguments."""
     best: dict[int, tuple[int, int]] = {}
     for user_offset, count, state in (*current, *written):
         if start_offset == -1 or user_offset >= start_offset:
@@ -89,7 +89,8 @@ def _apply_initialize(state: State | None, part: Any, known: bool) -> tuple[Stat
             and not state.progress
             and state.complete_count == complete_count
         )
-        # At the same epoch, a request without a start offset is a repetition, and otherwise a reset.
+        # At the same state epoch, a request without a start offset is a repetition; with a start offset, it
+        # is a reset.
         if part.start_offset == -1 or repeated:
             return state, _OK
     leader_epoch_max = 0 if state is None else state.leader_epoch_max

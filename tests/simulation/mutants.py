@@ -196,7 +196,7 @@ def resets_state_on_repeated_initialize(patch: Patch) -> None:
     patch.setattr(decisions, "decide_initialize", decide_with_lower_stored_epoch)
 
 
-def writes_valid_parts_of_a_refused_unit(patch: Patch) -> None:
+def applies_valid_entries_of_a_refused_request(patch: Patch) -> None:
     """If a request names a share-partition several times and one entry is invalid, apply the valid entries.
 
     A correct coordinator applies all entries or none.
@@ -242,7 +242,7 @@ def sends_responses_twice(patch: Patch) -> None:
     _replace_in_connection(patch, _flush=_flush)
 
 
-def schedules_no_batch_after_an_append(patch: Patch) -> None:
+def schedules_no_commit_batch_after_an_append(patch: Patch) -> None:
     """Do not schedule a commit batch when an append ends.
 
     Operations that were queued during the append wait until the next request for the shard.

@@ -14,7 +14,7 @@ FaultKind = tuple[float | None, Fault]
 
 
 def choose_free_place(world: AnyWorld, rng: Random) -> int | None:
-    """Return the place of a running process that no other fault starts or ends, or None."""
+    """Return the index of a running coordinator that no other fault starts or ends, or None."""
     places = [
         place
         for place, process in enumerate(world.processes)
@@ -50,7 +50,7 @@ async def stop_coordinator(world: AnyWorld, rng: Random) -> None:
 
 
 async def shift_clock(world: AnyWorld, rng: Random) -> None:
-    """Step the wall clock of a coordinator."""
+    """Move the wall clock of a coordinator forward or back."""
     most = world.plan.nemesis.clock_jump_max_ms
     rng.choice(world.clocks).ahead_ms += rng.randrange(-most, most + 1)
 
@@ -58,8 +58,8 @@ async def shift_clock(world: AnyWorld, rng: Random) -> None:
 def make_fault_coroutines(
     world: AnyWorld, rng: Random, kinds: Sequence[FaultKind]
 ) -> list[Coroutine[Any, Any, None]]:
-    """Return a coroutine for each enabled kind of fault, which injects it until cancelled."""
-    # Each kind of fault has its own random generator, so that adding a kind does not change the others.
+    """Return a coroutine for each enabled kind of fault, which repeats the fault until cancelled."""
+    # Each kind of fault has its own random generator, so that a new kind does not change the other faults.
     return [
         _repeat_fault(world, mean_s, inject, Random(rng.getrandbits(64)))
         for mean_s, inject in kinds

@@ -1,10 +1,9 @@
 """Simulate TCP connections between clients and the real listener, with delays, splits and losses.
 
 * Bytes arrive in chunks of any size and after any delay; connections may overtake each other.
-* A connection is cut between any two bytes. Client and server detect that at different times, or one of them
-  never does (half open).
-* A client stops reading for a while.
-* The whole network is blocked for a while.
+* A connection is cut between any two bytes. Client and server detect the cut at different times, or one of
+them never detects it (half open). * A client stops reading for a while. * The whole network is blocked for a
+while.
 
 As with TCP, the bytes of one direction arrive unchanged and in order while both ends are connected.
 """
@@ -107,7 +106,7 @@ class ClientTransport(asyncio.Transport):
 
 
 class SimConnection:
-    """One TCP connection: a pipe for each direction, both ends, and the faults that were drawn for it."""
+    """One TCP connection: a pipe for each direction, both ends, and the faults that the seed determines."""
 
     def __init__(self, network: "Network", rng: Random, number: int, address: tuple[str, int]) -> None:
         self.network = network
@@ -132,7 +131,10 @@ class SimConnection:
         self.transport: ServerTransport
 
     def accept(self, factory: Callable[[], asyncio.Protocol]) -> None:
-        """Create the listener's end. The caller runs this method in the context of the listener."""
+        """Create the listener's end.
+
+        Accept the connection; the caller runs this method in the context of the listener.
+        """
         protocol = factory()
         self._server_context = contextvars.copy_context()
         self.transport = ServerTransport(self, protocol)
@@ -148,7 +150,7 @@ class SimConnection:
         self.network.loop.call_later(delay_s, callback, *args, context=self._server_context)
 
     def cut_connection(self) -> None:
-        """Cut the connection. If it becomes half open, one end never detects the cut."""
+        """Cut the connection. Cut the connection; if it becomes half open, one end never detects the cut."""
         client_unaware = self._half_open and self.rng.random() < 0.5
         server_unaware = self._half_open and not client_unaware
         if not client_unaware:
@@ -211,7 +213,7 @@ class Network:
         return ClientTransport(await self.connect(host, port), protocol)
 
     def drop_connections(self, address: tuple[str, int]) -> None:
-        """Drop the connections of a dead process; the clients detect that soon, or in 10 % of cases never."""
+        """Drop the connections of a dead process; clients detect that soon, but never in 10 % of cases."""
         rng = self._rng
         self._listening.pop(address, None)
         links = {link for link in self.links if link.address == address}

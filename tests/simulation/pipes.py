@@ -19,7 +19,7 @@ RESET = object()
 
 @dataclass(frozen=True)
 class NetFaults:
-    """The faults of the network. Rates are per connection; times are means in seconds."""
+    """The faults of the network. Rates are per connection. Times are means in seconds."""
 
     latency_s: float = 0.001
     jitter_s: float = 0.0
@@ -35,7 +35,10 @@ class NetFaults:
 
 
 class Pipe:
-    """One direction of a connection. It passes chunks of bytes to `sink` in order, each after its delay."""
+    """One direction of a connection.
+
+    A pipe passes chunks of bytes to `sink` in order, each after its delay.
+    """
 
     def __init__(
         self,
@@ -46,9 +49,9 @@ class Pipe:
     ) -> None:
         self.link = link
         self.in_flight = 0
-        # Whether all data in flight and all later data is lost, which the sender does not detect.
+        # Whether all data in flight and all later data is lost, without the sender detecting it.
         self.vanished = False
-        # Whether the reader has closed the connection, so that data uses no buffer any more.
+        # Whether the reader has closed the connection; data that arrives is then dropped.
         self.discarding = False
         self.paused = False
         self.on_delivered: Callable[[], None] | None = None
@@ -84,8 +87,8 @@ class Pipe:
     def _schedule_delivery(self, item: Any) -> None:
         network = self.link.network
         loop, rng, faults = network.loop, self.link.rng, network.faults
-        # A random factor prevents simultaneous events of several connections. Their order would depend on the
-        # order of a set, which differs between Python processes.
+        # A random factor prevents simultaneous events of several connections. The order of simultaneous
+        # events would depend on the order of a set, which differs between Python processes.
         delay_s = faults.latency_s * rng.uniform(0.9, 1.1) + (
             rng.expovariate(1 / faults.jitter_s) if faults.jitter_s else 0.0
         )
@@ -180,7 +183,7 @@ class ServerTransport(asyncio.Transport):
         self._lose_connection_later(None)
 
     def pause_reading(self) -> None:
-        """Keep arriving data until `resume_reading`."""
+        """Keep data that arrives until `resume_reading` is called."""
         assert not self._closing
         assert not self._link.to_server.paused, "reading is paused twice"
         self._link.to_server.paused = True

@@ -1,4 +1,4 @@
-"""Draw the plan of a simulation from its seed: sizes, limits, load, and the rates of faults.
+"""Draw the parameters of a simulation (its plan) from the seed: sizes, limits, load, and fault rates.
 
 Each kind of fault is disabled for about half of the seeds, because some defects appear only with few faults
 or with an idle shard. The rates of the enabled faults span orders of magnitude.
@@ -33,7 +33,8 @@ class Workload:
     partitions: int = 2
     brokers: int = 2
     leaders_per_key: int = 2
-    # The pause of a share-partition leader between two writes, and the time until it is replaced.
+    # The mean pause of a share-partition leader between two writes, and the mean time until the leader is
+    # replaced.
     think_s: float = 0.05
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
@@ -46,10 +47,10 @@ class Workload:
     # The mean interval of polling readers, in seconds. None: no polling readers.
     poll_s: float | None = None
     polling_readers: int = 1
-    # The fraction of summaries among the requests of polling readers. The others are reads, which store the
-    # leader epoch if it is new.
+    # The fraction of summaries among the requests of polling readers. The other requests are reads, which
+    # store the leader epoch if it is new.
     summary_rate: float = 0.5
-    # The number of clients that use the client library, and of concurrent calls of each.
+    # The number of users of the client library, and of concurrent calls of each user.
     library_users: int = 0
     library_calls: int = 3
     hostile_clients: int = 1
@@ -150,7 +151,7 @@ class SimulationPlan:
         raise NotImplementedError
 
     def with_duration(self, minutes: float | None) -> Self:
-        """Return the plan with this length of the phase with faults and no limit on operations."""
+        """Return the plan with `minutes` as length of the phase with faults, without limit on operations."""
         if minutes is None:
             return self
         return replace(self, faulty_s=60 * minutes, ops_max=1_000_000_000)
@@ -197,7 +198,8 @@ class JournalPlan(SimulationPlan):
             self.nemesis.block_network_s is None
             and self.nemesis.suspend_s is None
             and not self.net.stall_rate
-            # If the request memory is small, incomplete frames of hostile clients delay other clients.
+            # With a small request memory, incomplete frames of hostile clients could delay other clients
+            # beyond the timeout.
             and self.server_limits.queued_bytes_max > 1 << 20
         )
 
@@ -225,17 +227,20 @@ def draw_log_uniform(rng: Random, low: float, high: float) -> float:
 
 
 def draw_rate(rng: Random, low: float, high: float, chance: float = 0.5) -> float:
-    """Draw a rate with probability `chance`; otherwise return 0."""
+    """With probability `chance`, draw a rate; otherwise return 0."""
     return draw_log_uniform(rng, low, high) if rng.random() < chance else 0.0
 
 
 def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> float | None:
-    """Draw a mean interval with probability `chance`; otherwise return None (never)."""
+    """With probability `chance`, draw a mean interval in seconds; otherwise return None (never)."""
     return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
 def draw_plan(seed: int, *, minutes: float | None = None) -> JournalPlan:
-    """Draw a plan. `minutes` is the length of the phase with faults, or None for the default."""
+    """Draw a plan.
+
+    `minutes` is the length of the phase with faults in virtual time, or None for the default.
+    """
     rng = Random(seed)
     plan = JournalPlan(
         seed,

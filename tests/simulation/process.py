@@ -25,7 +25,7 @@ NODE_ID_FIRST = 1_000_000
 
 
 class StartStopTimeout(Exception):
-    """A start or stop exceeded its time limit; the caller kills the process."""
+    """Raised if a start or stop exceeds its time limit; the caller then kills the process."""
 
 
 class SimClock:
@@ -47,7 +47,8 @@ def coordinator_address(place: int) -> HostPort:
 class CoordinatorProcess:
     """A coordinator from its start to its crash or stop.
 
-    A place is the index of an address. Each process that runs there has a different name.
+    `place` is the index of its listener address. Processes that run at the same address, one after the other,
+    have different names.
     """
 
     log: StateLog
@@ -106,7 +107,7 @@ class CoordinatorProcess:
         raise NotImplementedError
 
     async def crash(self) -> None:
-        """Kill the process. Requests that it has sent may still arrive."""
+        """Kill the process. Kill the process. Requests that it has sent may still arrive."""
         self._loop.network.drop_connections(self.address)
         await self._end()
 
@@ -114,7 +115,7 @@ class CoordinatorProcess:
         await self._loop.kill(self._process)
 
     async def release(self) -> None:
-        """Close what the process still holds in memory; called at the end of the simulation."""
+        """Close the objects of the process that are still open; called at the end of the simulation."""
 
     def pause(self) -> None:
         """Run no callback of this process, as after SIGSTOP."""
@@ -138,7 +139,7 @@ class CoordinatorProcess:
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
-        """Run a coroutine as part of the process: its tasks end with the process.
+        """Run a coroutine as part of the process, so that its tasks end with the process.
 
         Raises StartStopTimeout after `limit_s`; the coroutine then continues until the process is killed.
         """

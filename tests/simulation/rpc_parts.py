@@ -1,4 +1,4 @@
-"""Name the five RPCs by kind of operation, and the entries for one share-partition in their messages."""
+"""Map the kinds of operations to the five RPCs, and to the types of their entries for one share-partition."""
 
 from coordinator.client import rpcs
 from protocol.messages import delete_share_group_state as delete_api

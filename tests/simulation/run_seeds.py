@@ -22,7 +22,7 @@ def simulate_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome
     return KafkaSimulator(draw_kafka_plan(seed, minutes=minutes)).run()
 
 
-# The kinds of simulation. The same seed has a different plan for each kind.
+# The kinds of simulation. The kinds of simulation; the same seed has a different plan in each kind.
 KINDS: dict[str, Callable[[int, float | None], SimulationOutcome]] = {
     "alone": simulate_journal,
     "kafka": simulate_kafka,
@@ -47,7 +47,7 @@ def check_seeds(kind: str, seeds: Sequence[int], minutes: float | None = None) -
 
 
 def check_each_seed(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str | None]:
-    """Simulate with several seeds on all cores; yield the result of `check_seed` for each, in their order."""
+    """Simulate with several seeds on all cores; yield the result of `check_seed` for each seed, in order."""
     workers = os.cpu_count() or 1
     chunk = max(1, min(25, len(seeds) // (4 * workers)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

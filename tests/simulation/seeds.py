@@ -1,7 +1,10 @@
-"""The seeds of the tests. If a change of `plan` draws other values, a seed means another simulation."""
+"""The seeds of the tests.
 
-# The fixed seeds of each kind. The large seeds found defects with earlier versions of `plan`. The last line
-# of "kafka" has two seeds for each scenario.
+If `plan` is changed so that it draws other values, a seed determines another simulation.
+"""
+
+# The fixed seeds of each kind. The large seeds found defects when `plan` was different. The last line of
+# "kafka" has two seeds for each scenario.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
@@ -21,7 +24,8 @@ QUICK = {
 # The number of new seeds of each kind in the slow tests.
 NEW_SEEDS = 60
 
-# The seed that is tried first for each mutant; seed 1 without an entry. Then the fixed seeds are tried.
+# The seed that a test tries first for each mutant (default: 1). If it does not detect the mutant, the fixed
+# seeds are tried.
 FIRST_SEED_BY_MUTANT = {
     "deletes_in_memory_only": 2,
     "does_not_fence_old_state_epochs": 2,
@@ -30,7 +34,7 @@ FIRST_SEED_BY_MUTANT = {
     "resets_state_on_repeated_initialize": 2,
     "answers_reads_from_pending_writes": 74,
     "keeps_state_whose_append_failed": 9,
-    "schedules_no_batch_after_an_append": 49,
+    "schedules_no_commit_batch_after_an_append": 49,
     "drops_operations_queued_during_loading": 65,
     "keeps_request_memory_of_lost_connections": 49,
     "never_aborts_stalled_connections": 49,

@@ -40,7 +40,7 @@ ANSWERS_MIN = 3
 
 @dataclass
 class SimulationOutcome:
-    """The counts of a simulation, and the violation that ended it, if any."""
+    """The result of a simulation: counts, and the violation that ended it, if any."""
 
     plan: Any
     violation: BaseException | None = None
@@ -51,7 +51,7 @@ class SimulationOutcome:
     damage_count: int = 0
     pauses: int = 0
     virtual_s: float = 0.0
-    # The number of share-partitions, and of those on which the linearizability checker gave up.
+    # The number of share-partitions; the number on which the linearizability checker gave up.
     given_up: int = 0
     keys: int = 0
     trace: str = ""
@@ -115,7 +115,7 @@ class Simulation:
 
     def _run_checkers(self) -> int:
         """Run all checkers; return for how many share-partitions the linearizability checker gave up."""
-        return check_history(self._history, self._topic_known)
+        return check_history(self._history, self._is_topic_known)
 
     def run(self) -> SimulationOutcome:
         """Run to the end, or to the first violation."""
@@ -129,7 +129,7 @@ class Simulation:
                 # Report any exception with the seed, including a defect of the simulator itself.
                 outcome.violation = violation
             finally:
-                self._end()
+                self._cancel_tasks_and_close_loop()
         failures = [*self._violations, *self.loop.failures, *errors]
         if failures:
             outcome.violation = failures[0]
@@ -148,7 +148,7 @@ class Simulation:
         outcome.trace = "\n".join(map(str, ops))
         return outcome
 
-    def _end(self) -> None:
+    def _cancel_tasks_and_close_loop(self) -> None:
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(1.0))
@@ -156,7 +156,7 @@ class Simulation:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    def _topic_known(self, key: SharePartitionKey) -> bool:
+    def _is_topic_known(self, key: SharePartitionKey) -> bool:
         return self._topics.contains(key.topic_id, key.partition)
 
     # Phases.
@@ -189,8 +189,9 @@ class Simulation:
     async def _set_deadlines_of_old_operations(self) -> None:
         """Once per second, set the deadline of old operations with an unknown outcome.
 
-        The coordinators must not start such operations any more. While a log accepts no writes, an append of
-        unknown outcome may still become visible, so the deadline is set when the log accepts writes again.
+        The coordinators must not start these old operations any more. While a log accepts no writes, an
+        append of unknown outcome may still become visible, so the deadline is set when the log accepts writes
+        again.
         """
         while True:
             await asyncio.sleep(1.0)
@@ -205,7 +206,7 @@ class Simulation:
         await self._wait_for_calls()
         await wait_until(lambda: None not in world.processes, lambda: "a coordinator does not run")
         await wait_until(self._is_complete, world.health, world.ready_by_s)
-        # Requests of clients that closed their connections may still be in progress.
+        # Wait, because requests of clients that closed their connections may still be in progress.
         await asyncio.sleep(self.plan.latest_effect_of_request_without_faults_s)
 
     def _is_complete(self) -> bool:
@@ -297,13 +298,18 @@ class Simulation:
                 )
             await asyncio.sleep(0.5)
             self._raise_if_violated()
-        # With a smaller limit, an operation may be refused because the queue of its shard is full.
+        # If the limit of the queue is small, an operation may be refused because the queue of its shard is
+        # full.
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
-                if op.invoked > faults_ended and op.error_code in DEFERRED and not self._may_be_deferred(op):
+                if (
+                    op.invoked > faults_ended
+                    and op.error_code in DEFERRED
+                    and not self._may_get_retriable_error(op)
+                ):
                     raise Violation(f"no fault is active, but an operation got a retriable error: {op}")
 
-    def _may_be_deferred(self, op: Operation) -> bool:
+    def _may_get_retriable_error(self, op: Operation) -> bool:
         """Return whether an operation may get a retriable error although no fault is active."""
         return op.reached_wrong_coordinator
 

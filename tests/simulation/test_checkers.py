@@ -1,4 +1,4 @@
-"""Test that the checkers refuse a history that violates a guarantee, and accept a similar one."""
+"""Test that the checkers refuse a history that violates a guarantee, and accept a valid one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
 class ScriptedHistory:
     """A history of one share-partition that a test builds operation by operation.
 
-    Only the operations of `begin` and `begin_write` overlap with later ones.
+    Only operations that begin with `begin` or `begin_write` overlap with later operations.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,8 @@ class ScriptedHistory:
 
     def begin(self, kind: str, *parts: Any) -> Operation:
         self._now_s += 1.0
-        # Operations of one connection would have to take effect in order.
+        # Each operation has its own connection, because operations of one connection must take effect in
+        # order.
         self._connections += 1
         return self.history.record_request(self._now_s, f"connection {self._connections}", kind, KEY, parts)
 
@@ -209,7 +210,7 @@ def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int
         check_state_batches_are_well_formed(script.history)
 
 
-def test_unanswered_write_may_be_visible_or_not_but_must_not_disappear() -> None:
+def test_unanswered_write_must_not_disappear_after_it_was_visible() -> None:
     for shows in (True, False):
         script = make_initialized_script()
         script.begin_write((0, 0, 2, 1))
@@ -263,7 +264,7 @@ def test_read_of_older_state_during_a_write_is_refused() -> None:
 def test_write_of_old_leader_is_visible_only_if_it_preceded_the_fencing() -> None:
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
-    # The unanswered read of a newer leader fences later writes, but the write may precede it.
+    # The unanswered read of a newer leader fences later writes, but the write may precede the read.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
     assert_accepted(script)
@@ -274,7 +275,7 @@ def test_write_of_old_leader_is_visible_only_if_it_preceded_the_fencing() -> Non
     assert_refused(script)
 
 
-def test_summary_of_unanswered_write_is_accepted_but_not_a_mix() -> None:
+def test_summary_may_show_an_unanswered_write_but_not_a_part_of_it() -> None:
     script = make_initialized_script()
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)

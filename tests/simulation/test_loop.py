@@ -44,7 +44,7 @@ def test_sleep_ends_after_the_suspension_of_the_machine(loop: SimLoop) -> None:
     async def sleep_during_suspension() -> float:
         sleeping = asyncio.create_task(asyncio.sleep(1.0))
         await asyncio.sleep(0)
-        loop.skip(10.0)
+        loop.skip_time(10.0)
         await sleeping
         return loop.time() - SimLoop.BEGAN_S
 

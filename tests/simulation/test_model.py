@@ -1,4 +1,4 @@
-"""Test the rules of the model that `tests/property/test_shard_machine.py` does not compare with a shard."""
+"""Test rules of the model that `tests/property/test_shard_machine.py` does not compare with a real shard."""
 
 from typing import Any
 

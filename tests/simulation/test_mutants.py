@@ -36,7 +36,7 @@ def test_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def list_detecting_seeds(kind: str) -> list[int]:
-    """Return the seeds of FIRST_SEED_BY_MUTANT of a kind."""
+    """Return the seeds in FIRST_SEED_BY_MUTANT for one kind of simulation."""
     return sorted({seed for name, seed in FIRST_SEED_BY_MUTANT.items() if ALL_MUTANTS[name][0] == kind})
 
 

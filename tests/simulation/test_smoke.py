@@ -31,7 +31,8 @@ def test_fixed_seed_has_no_violation(kind: str, seed: int) -> None:
 
 
 def test_disk_without_faults_is_fast_enough_for_the_write_timeout() -> None:
-    # With seed 22 and one operation per append, operations once exceeded the write timeout without a fault.
+    # Seed 22 with one operation per append once violated this: operations exceeded the write timeout without
+    # a fault.
     for seed in range(500):
         plan = draw_plan(seed).without_faults()
         limits, disk = plan.runtime_limits, plan.disk_faults

@@ -1,9 +1,9 @@
 """Simulate clients that follow Kafka's rules: share-partition leaders and group coordinators.
 
-A new share-partition leader usually has a new leader epoch. It reads before it writes, and stops when it is
-fenced. Several leaders of a share-partition run at the same time, because an older leader does not detect at
-once that it was replaced. The group coordinator increments the state epoch. `hostile_clients` has clients
-that follow no rules.
+A new share-partition leader usually has a new leader epoch. The new leader reads before it writes, and stops
+when it is fenced. Several leaders of a share-partition run at the same time, because an older leader does not
+detect at once that it was replaced. The group coordinator increments the state epoch. `hostile_clients` has
+clients that follow no rules.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class SharedClientState:
         ]
         self.leader_epochs = dict.fromkeys(keys, 0)
         self.state_epochs: dict[str, int] = {}
-        # Set while clients may begin calls.
+        # This event is set while clients may begin calls.
         self.gate = asyncio.Event()
         self.gate.set()
         self.calls_in_progress = 0
@@ -72,7 +72,7 @@ class SharedClientState:
         return op
 
     async def wait_for_permission(self, client_name: str) -> None:
-        """Wait until the client may begin a call, and count the call as in progress."""
+        """Wait until this client may begin a call, and count the call as in progress."""
         while not self.gate.is_set() or self._has_enough_answers(client_name):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.calls_in_progress += 1
@@ -186,7 +186,7 @@ class PartitionLeader:
         return self._rng.choice((ACKNOWLEDGED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)), count
 
     def _apply_written_states(self, decided: dict[int, tuple[int, int]]) -> None:
-        """Apply the written states, and advance the start offset past complete offsets."""
+        """Apply the written delivery states, and advance the start offset past completed offsets."""
         for user_offset, (state, count) in decided.items():
             if state == AVAILABLE:
                 self._counts[user_offset] = count
@@ -201,7 +201,7 @@ class PartitionLeader:
 
 
 def _merge_batches(batches: list[StateBatch]) -> list[StateBatch]:
-    """Merge adjacent batches of the same state and count."""
+    """Merge adjacent state batches with equal delivery state and count."""
     merged: list[StateBatch] = []
     for batch in batches:
         if merged and merged[-1].last_offset + 1 == batch.first_offset and merged[-1][2:] == batch[2:]:
@@ -242,14 +242,14 @@ class GroupCoordinator:
         await asyncio.gather(*(self._send_call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
 
     async def _reset_or_delete(self, key: SharePartitionKey) -> None:
-        """Send InitializeShareGroupState or DeleteShareGroupState in one of five situations."""
+        """Send InitializeShareGroupState or DeleteShareGroupState, as in one of five real situations."""
         rng = self._rng
         match rng.randrange(5):
             case 0:
                 # Send the same request twice, as a broker does after a lost response.
                 await self._initialize_share_partition(key, -1, epoch_up=0)
             case 1:
-                # Reset the offset at the same state epoch, as brokers 4.1 to 4.4 do.
+                # Reset the start offset at the same state epoch, as brokers 4.1 to 4.4 do.
                 await self._initialize_share_partition(key, rng.randrange(40), epoch_up=0)
             case 2:
                 await self._initialize_share_partition(key, rng.randrange(40), epoch_up=1)
@@ -258,7 +258,7 @@ class GroupCoordinator:
                 await self._cluster.pause_randomly(rng, self._cluster.load.deleted_s)
                 await self._initialize_share_partition(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
-                # Use an old state epoch, as in a delayed request.
+                # Use an old state epoch, as a delayed request does.
                 stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
                 await self._send_call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
 

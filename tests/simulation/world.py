@@ -1,4 +1,4 @@
-"""Hold the environment of a simulation: its clocks, its network and the processes of the coordinators."""
+"""The simulated environment: its clocks, its network and the processes of the coordinators."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from tests.simulation.net import Network
 from tests.simulation.plan import SimulationPlan
 from tests.simulation.process import CoordinatorProcess, SimClock, StartStopTimeout
 
-# Every step that no fault delays must end within this number of virtual seconds.
+# Without faults, every step of the simulation must end within this number of virtual seconds.
 PATIENCE_S = 400.0
 # The pause before another start if the log cannot be opened.
 RESTART_PAUSE_S = 0.2
@@ -28,12 +28,12 @@ ProcessT = TypeVar("ProcessT", bound=CoordinatorProcess)
 class World(Generic[PlanT, ProcessT]):
     """All parts of a simulation except the clients.
 
-    A place is an address of a coordinator, as an index. Its processes follow each other after crashes and
-    stops. Subclasses add the storage and its faults.
+    A *place* is the index of a coordinator's address. After a crash or stop, a new process runs at the same
+    place. Subclasses add the storage and its faults.
     """
 
-    # Without faults, all coordinators must serve their shards within this number of seconds. It includes the
-    # longest pause between two attempts to load a shard or to write to a failed disk.
+    # Without faults, all coordinators must serve their shards within this number of seconds. This time
+    # includes the longest pause between two attempts to load a shard or to write to a failed disk.
     ready_by_s = 60.0
 
     def __init__(
@@ -67,7 +67,7 @@ class World(Generic[PlanT, ProcessT]):
         """The number of times that a fault damaged the log."""
         raise NotImplementedError
 
-    # Start and end of processes.
+    # Methods that start and end processes.
 
     def _new_process(self, place: int, number: int) -> ProcessT:
         raise NotImplementedError
@@ -98,7 +98,7 @@ class World(Generic[PlanT, ProcessT]):
                 self.processes[place] = process
 
     def _start_limit_s(self) -> float | None:
-        """Return the time limit of a start or stop, after which the process is killed; None: no limit."""
+        """Return after how many seconds a start or stop is given up and the process killed; None: never."""
         rate = self.plan.nemesis.interrupt_rate
         return self._rng.expovariate(20.0) if self.faulty and rate and self._rng.random() < rate else None
 
@@ -113,7 +113,7 @@ class World(Generic[PlanT, ProcessT]):
         """Called after the crash or stop of a process."""
 
     async def crash(self, place: int) -> None:
-        """Kill the process of a place."""
+        """Kill the process that runs at a place."""
         process, self.processes[place] = self.processes[place], None
         assert process is not None
         await process.crash()
@@ -121,7 +121,7 @@ class World(Generic[PlanT, ProcessT]):
         self._on_process_ended()
 
     async def stop(self, place: int) -> None:
-        """Stop the process of a place, as on SIGTERM."""
+        """Stop the process that runs at a place, as on SIGTERM."""
         process, self.processes[place] = self.processes[place], None
         assert process is not None
         try:
@@ -133,7 +133,7 @@ class World(Generic[PlanT, ProcessT]):
         self._on_process_ended()
 
     async def release(self) -> None:
-        """Close what the processes still hold in memory; called at the end of the simulation."""
+        """Close the objects of the processes that are still open; called at the end of the simulation."""
 
     def alive(self) -> Sequence[ProcessT]:
         """Return the running processes."""
@@ -154,7 +154,7 @@ class World(Generic[PlanT, ProcessT]):
     def _set_faults(self, plan: PlanT) -> None:
         self.network.faults = plan.net
 
-    # Comparison of memory and log.
+    # Methods that compare memory and log.
 
     def health(self) -> object:
         """Return the reasons why coordinators are not ready, for error messages."""

@@ -1,7 +1,7 @@
-"""X3: find states of an earlier audit that have disappeared.
+"""Check X3: find states of an earlier audit that have disappeared.
 
-If all records of a share-partition were pruned, the log has no trace of it. Only the states of an earlier
-audit show that it existed.
+If all records of a share-partition were pruned, only the states of an earlier audit show that its state
+existed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -28,10 +28,10 @@ _COLUMNS = [
 
 
 class Baseline:
-    """The results of an earlier audit: states, and the end of each state partition."""
+    """The results of an earlier audit: the states, and the end log offset of each state partition."""
 
     def __init__(self, manifest: Mapping[str, Any], states: Callable[[int], pa.Table]) -> None:
-        """`manifest` is that of the earlier audit; `states` returns the states of a state partition."""
+        """Use the manifest and states of an earlier audit; `states` returns those of a state partition."""
         self.run_id: str = manifest["run_id"]
         self._states = states
         self._read_to = {int(partition): of["read_to"] for partition, of in manifest["partitions"].items()}
@@ -50,15 +50,15 @@ class Baseline:
             reason = str(error)
         if reason:
             raise LogDamaged(str(folder / STATES_FILE), 0, reason, "use another baseline")
-        return cls(manifest, LazyStates.from_results(folder).of_partition)
+        return cls(manifest, LazyStates.from_results(folder).states_of_partition)
 
     @property
     def state_partitions(self) -> Collection[int]:
-        """The state partitions of the earlier audit."""
+        """The numbers of the state partitions of the earlier audit."""
         return self._read_to.keys()
 
     def comparison_task(self, starts: Mapping[int, int]) -> StateTask:
-        """Return the comparison with current states; `starts` are the log start offsets."""
+        """Return a task that compares earlier with current states; `starts` are log start offsets."""
         return partial(self._check_partition, starts)
 
     def _check_partition(

@@ -41,9 +41,9 @@ class FindingEffect(StrEnum):
 
 
 class Check(NamedTuple):
-    """One check. `severity` is the highest of its findings; each finding has its own.
+    """One check. `severity` is the highest severity that a finding of this check can have.
 
-    `effect` is the effect of its critical findings. Its warnings have none, or `DOUBT`.
+    `effect` is the effect of its critical findings. Its warnings have no effect, or `DOUBT`.
     """
 
     id: str
@@ -66,7 +66,7 @@ CATALOGUE: dict[str, Check] = {check.id: check for check in _read_checks()}
 
 
 def finding_effect(check_id: str, severity: Severity) -> FindingEffect:
-    """Return the effect of a finding. A critical finding always has one."""
+    """Return the effect of a finding. A critical finding always has an effect."""
     check = CATALOGUE[check_id]
     if severity is Severity.CRITICAL:
         return check.effect
@@ -75,5 +75,5 @@ def finding_effect(check_id: str, severity: Severity) -> FindingEffect:
 
 
 def check_position(check_id: str) -> int:
-    """Return the position of a check in the catalogue."""
+    """Return the position of a check in the catalogue, by which findings are ordered."""
     return list(CATALOGUE).index(check_id)

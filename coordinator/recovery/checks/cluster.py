@@ -1,6 +1,6 @@
-"""P5, X2 and X5: compare with the cluster's topic configs, groups, and consumed topics.
+"""Compare a state log with a cluster's topic configs (P5), share groups (X2) and consumed topics (X5).
 
-The findings are plain values; `coordinator.recovery.external_checks` queries the cluster.
+This module only compares; `coordinator.recovery.external_checks` queries the cluster.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from protocol.state_records import parse_topic_id
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
-# The required configs of a state topic: name, valid value, and the severity of another value.
+# The required configs of a state topic: name, valid value, and the severity of a finding about another value.
 _CONFIGS = (
     ("cleanup.policy", "delete", _C),
     ("retention.ms", "-1", _C),
@@ -27,7 +27,7 @@ TopicPartition = tuple[bytes, int]
 
 
 def check_configs(configs: Mapping[str, str], partitions: int, expected: int | None) -> Iterator[Finding]:
-    """Check the configs of a state topic, and its number of partitions if one is expected (P5)."""
+    """Check the configs of a state topic, and its number of partitions if that is given (check P5)."""
     for name, required, severity in _CONFIGS:
         value = configs.get(name, required)
         if value != required:
@@ -44,7 +44,7 @@ def check_configs(configs: Mapping[str, str], partitions: int, expected: int | N
 
 
 def report_missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
-    """Report share-partitions without state that a group initialised before the log was read (X2)."""
+    """Report share-partitions that a group initialised before the log was read, but without state (X2)."""
     for identity in missing:
         yield Finding(
             "X2", _C, share_partition=identity, evidence="its group initialised it; the log has no state"
@@ -54,7 +54,7 @@ def report_missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
 def check_groups(
     states: Iterable[Row], groups: Collection[str], topics: Mapping[bytes, str]
 ) -> Iterator[Finding]:
-    """Check that the group and the topic of each state exist (X2).
+    """Check that the share group and the user topic of each state exist (check X2).
 
     `groups` and `topics` were listed after the log was read.
     """
@@ -66,13 +66,13 @@ def check_groups(
             yield Finding("X2", _W, *at, evidence="its group does not exist, or Describe is not allowed")
 
 
-def check_offsets_in_log(
+def check_offsets_in_user_topics(
     states: Iterable[Row],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     limits: Limits,
 ) -> Iterator[Finding]:
-    """Compare states with the log start and end of their data partitions (X5)."""
+    """Check that the offsets of each state are within the log of its user-topic partition (X5)."""
     for row in states:
         place = (parse_topic_id(row["topic_id"]), row["partition"])
         if place not in ends or place not in starts:

@@ -1,4 +1,4 @@
-"""Collect findings, merge those of one check and share-partition, and convert them to Arrow rows.
+"""Collect findings, merge findings of one check about one share-partition, and convert them to Arrow.
 
 The count of a merged finding is the sum of the counts; its evidence is that of the first finding.
 """
@@ -95,9 +95,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class RowFindings:
-    """Adds findings about rows with a key, a log offset and a timestamp; rows of a key are in log order.
+    """Adds findings about rows; each row has a key, a log offset and a timestamp.
 
-    `names` has the share-partition of each key; it is empty if the rows belong to no share-partition.
+    Rows with equal keys are in log order. `names` maps a key to its share-partition; it is empty if the rows
+    belong to no share-partition.
     """
 
     found: Findings
@@ -115,9 +116,9 @@ class RowFindings:
         at: Ints | None = None,
         ms: Ints | None = None,
     ) -> None:
-        """Add a finding for each wrong row; `at` and `ms` replace its log offset and time.
+        """Add a finding for each wrong row; `at` and `ms`, if given, replace the row's log offset and time.
 
-        `evidence` is called only for the first row of each key.
+        `evidence` describes a row; it is called only for the first wrong row of each key.
         """
         rows = np.flatnonzero(wrong) if wrong.dtype == np.bool_ else wrong
         if not len(rows):
@@ -142,9 +143,9 @@ class RowFindings:
 
 
 def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings; of a check whose findings affect no state, summarise those after `HARMLESS_MAX`.
+    """Yield findings; if a check affects no state, summarise its findings after the first `HARMLESS_MAX`.
 
-    The driver gets all findings, and a state partition may have a finding for each of its share-partitions.
+    This limits what the driver gets, because a state partition may have a finding for each share-partition.
     """
     harmless: dict[tuple[str, Severity], list[Finding]] = {}
     for each in findings:
@@ -165,14 +166,14 @@ def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding
 
 
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
-    """Yield an output with findings, if there are any."""
+    """Yield one task output with these findings, or nothing if there are none."""
     rows = list(map(asdict, summarise_harmless_findings(findings)))
     if rows:
         yield NamedOutput.from_rows(FINDINGS_OUTPUT, state_partition, *rows)
 
 
 def finding_from_row(row: Mapping[str, Any]) -> Finding:
-    """Convert a row of the output `findings` to a finding."""
+    """Convert a row of the task output `findings` to a `Finding`."""
     return Finding(**{**row, "severity": Severity(row["severity"])})
 
 

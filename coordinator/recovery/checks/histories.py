@@ -1,12 +1,10 @@
 """Check the records of each share-partition in log order: K1 to K14.
 
-The records are checked many at a time. The first row of a share-partition is then its state after all earlier
-records, with the values of its last record::
-
-    rows    state | u u S u u u S u         u update, S snapshot
+Many records are checked at a time. The first row of a share-partition may be its state after all earlier
+records, with the values of the last one; all other rows are records.
 
 A tombstone, a snapshot and an unreadable record are *resets*; the updates between two resets are a *run*.
-K8 finds lost progress: a snapshot must contain the state before it. The snapshot may contain more state
+Check K8 finds lost progress: a snapshot must contain the state before it. The snapshot may contain more state
 batches, because the write that caused the snapshot had batches, too. No write causes a cold snapshot, so a
 cold snapshot must be equal to the state before it.
 """
@@ -38,12 +36,14 @@ _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 SNAPSHOT, UPDATE, TOMBSTONE, UNREADABLE = (int(kind) for kind in RecordKind)
 
-# Columns of a row in addition to those of a state. The row of a state has the values of its last record, and:
+# Columns of a row, in addition to the columns of a state. A row that is a state has the values of its last
+# record, and:
 _COLUMNS = (
     *("is_record", "kind", "timestamp_ms", "epoch", "complete", "digest", "is_bare", "is_cold", "ours"),
-    # the start offset and the leader epoch since the last reset, -1 if no record named them;
+    # the last start offset and leader epoch since the last reset, -1 if no record has them;
     *("start", "leader"),
-    # the kind of the last reset, -1 before the first one; the updates since then, and the first of them;
+    # the kind of the last reset (-1 before the first reset), the number of updates since it, and the log
+    # offset and time of the first of these updates;
     *("reset_kind", "run_updates", "run_at", "run_ms"),
     # log offset and time of the first record; log offset of the last tombstone, -1 if there is none.
     *("first_at", "first_ms", "deleted_at"),
@@ -51,7 +51,7 @@ _COLUMNS = (
 
 
 def rows_to_check(decoded: DecodedRecords) -> StateRows:
-    """Return one row for each record."""
+    """Return one row for each decoded record, with the columns that the checks need."""
     rows = rows_from_records(decoded)
     kind, at = decoded.kind, decoded.log_offset
     snapshot, update = kind == SNAPSHOT, kind == UPDATE
@@ -117,7 +117,7 @@ def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint
 
 
 class HistoryCheck:
-    """Checks the histories of the share-partitions of a state partition whose log starts at `log_start`."""
+    """Checks the records of each share-partition of a state partition whose log starts at `log_start`."""
 
     def __init__(self, names: Sequence[bytes], limits: Limits, log_start: int, found: Findings) -> None:
         self._names = names
@@ -126,14 +126,17 @@ class HistoryCheck:
         self._found = found
 
     def check(self, rows: StateRows) -> StateRows:
-        """Check records; the first row of a share-partition may be its state. Return the new states."""
+        """Check rows, and return the states after them.
+
+        The first row of a share-partition may be its earlier state.
+        """
         if not len(rows):
             return rows
         rows = rows.take(np.argsort(rows.key, kind="stable"))
         self._rows = rows
         self._offset, self._ms = rows["last_log_offset"], rows["timestamp_ms"]
         self._flag = RowFindings(self._found, rows.key, self._offset, self._ms, self._names).add
-        # Row i has a row of the same share-partition before it.
+        # Whether the row before row i has the same share-partition.
         self._has_before = np.append(False, rows.key[1:] == rows.key[:-1])
         self._before = np.arange(-1, len(rows) - 1)
         self._record = rows["is_record"] != 0
@@ -141,37 +144,37 @@ class HistoryCheck:
         self._update = self._record & (rows["kind"] == UPDATE)
         self._sets_start = ~self._record | self._reset | (rows["start"] != NONE)
         self._sets_leader = ~self._record | self._reset | (rows["leader"] != NONE)
-        self._count_runs()
+        self._count_updates_since_reset()
         self._check_adjacent_records()
-        self._check_runs()
+        self._check_update_runs()
         return self._fold_to_states(self._check_snapshots())
 
     def check_end(self, rows: StateRows) -> None:
-        """Check the states after the last record: K1 and K9."""
+        """Check the states after the last record for missing snapshots (K1) and too many updates (K9)."""
         ends = RowFindings(self._found, rows.key, rows["last_log_offset"], rows["timestamp_ms"], self._names)
         self._flag = ends.add
         updates = rows["run_updates"]
         run = (rows["run_at"], rows["run_ms"])
         never = (rows["reset_kind"] == NONE) & (updates > 0)
         self._flag("K1", _C, never, lambda row: f"{updates[row]} updates and no snapshot", *run)
-        self._flag_long_runs(updates > self._limits.updates_max + 1, updates, *run)
+        self._flag_long_update_runs(updates > self._limits.updates_max + 1, updates, *run)
 
     def _latest_row(self, wanted: Bools) -> Ints:
-        """Return for each row the last wanted row of its share-partition up to itself, or -1."""
+        """Return for each row the last wanted row of its share-partition up to this row, or -1."""
         rows = np.arange(len(wanted))
         seen = np.maximum.accumulate(np.where(wanted, rows, NONE))
         return np.where((seen >= 0) & (self._rows.key[seen] == self._rows.key), seen, NONE)
 
     def _previous_row(self, wanted: Bools) -> Ints:
-        """Return for each row the last wanted row of its share-partition before it, or -1."""
+        """Return for each row the last wanted row of its share-partition before this row, or -1."""
         return np.where(self._has_before, self._latest_row(wanted)[self._before], NONE)
 
-    def _value_at(self, name: str, rows: Ints) -> Ints:
-        """Return a column of other rows; -1 for row -1."""
+    def _column_at_rows(self, name: str, rows: Ints) -> Ints:
+        """Return the values of a column at these row indexes; -1 for index -1."""
         return np.where(rows >= 0, self._rows[name][rows], NONE)
 
-    def _count_runs(self) -> None:
-        """Count the updates since the last reset up to each row, and locate the first of them."""
+    def _count_updates_since_reset(self) -> None:
+        """Count the updates from the last reset up to each row, and locate the first of these updates."""
         rows = self._rows
         weight = np.where(self._record, self._update, rows["run_updates"])
         total = np.cumsum(weight)
@@ -181,14 +184,14 @@ class HistoryCheck:
         begins = self._update & ~goes_on
         first = self._latest_row(begins | ~self._record)
         own = (first >= 0) & begins[first]
-        self._run_at = np.where(own, self._offset[first], self._value_at("run_at", first))
-        self._run_ms = np.where(own, self._ms[first], self._value_at("run_ms", first))
+        self._run_at = np.where(own, self._offset[first], self._column_at_rows("run_at", first))
+        self._run_ms = np.where(own, self._ms[first], self._column_at_rows("run_ms", first))
         reset = self._latest_row(self._reset | ~self._record)
-        # The kind of the last reset up to each row.
+        # The record kind of the last reset up to each row.
         self._reset_kind = np.where(
             (reset >= 0) & self._record[reset],
-            self._value_at("kind", reset),
-            self._value_at("reset_kind", reset),
+            self._column_at_rows("kind", reset),
+            self._column_at_rows("reset_kind", reset),
         )
 
     def _check_adjacent_records(self) -> None:
@@ -207,14 +210,14 @@ class HistoryCheck:
         self._check_updates(self._update & known)
         leader, leader_before = (
             rows["leader"],
-            self._value_at("leader", self._previous_row(self._sets_leader)),
+            self._column_at_rows("leader", self._previous_row(self._sets_leader)),
         )
         back = self._record & (leader != NONE) & (leader_before != NONE) & (leader < leader_before)
         back &= rows["is_bare"] == 0
         flag("K6", _W, back, lambda row: f"leader epoch {leader[row]} after {leader_before[row]}")
 
     def _check_updates(self, update: Bools) -> None:
-        """Check updates that follow an update or a snapshot."""
+        """Check the updates that directly follow an update or a snapshot."""
         rows, before, flag = self._rows, self._before, self._flag
         epoch, epoch_before = rows["epoch"], rows["epoch"][before]
 
@@ -232,35 +235,41 @@ class HistoryCheck:
             return f"complete count {complete[row]} after {complete_before[row]}"
 
         flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), format_counts)
-        start, start_before = rows["start"], self._value_at("start", self._previous_row(self._sets_start))
+        start, start_before = (
+            rows["start"],
+            self._column_at_rows("start", self._previous_row(self._sets_start)),
+        )
         stays = (start == NONE) | (start == start_before)
         back = update & stays & (complete >= 0) & (complete < complete_before)
         flag("K13", _W, back, lambda row: f"{format_counts(row)}, and the start offset stays")
         back = self._update & (start != NONE) & (start_before != NONE) & (start < start_before)
-        self._flag_decreasing_starts(back, lambda row: f"start offset {start[row]} after {start_before[row]}")
+        self._flag_decreasing_start_offsets(
+            back, lambda row: f"start offset {start[row]} after {start_before[row]}"
+        )
 
-    def _flag_decreasing_starts(self, back: Bools, evidence: Callable[[int], str]) -> None:
+    def _flag_decreasing_start_offsets(self, back: Bools, evidence: Callable[[int], str]) -> None:
         ours = self._rows["ours"] != 0
         self._flag("K7", _C, back & ours, evidence)
         self._flag("K7", _W, back & ~ours, evidence)
 
-    def _check_runs(self) -> None:
-        """Check the runs that a reset ends: K1b and K9."""
+    def _check_update_runs(self) -> None:
+        """Check the runs of updates that a reset ends for missing snapshots (K1b) and length (K9)."""
         before = self._before
         updates = self._run_updates[before]
         run = (self._run_at[before], self._run_ms[before])
         ends = self._reset & self._has_before & (updates > 0)
         never = ends & (self._reset_kind[before] == NONE)
         self._flag("K1b", _I, never, lambda row: f"{updates[row]} updates", *run)
-        self._flag_long_runs(ends & (updates > self._limits.updates_max + 1), updates, *run)
+        self._flag_long_update_runs(ends & (updates > self._limits.updates_max + 1), updates, *run)
 
-    def _flag_long_runs(self, wrong: Bools, updates: Ints, at: Ints, ms: Ints) -> None:
+    def _flag_long_update_runs(self, wrong: Bools, updates: Ints, at: Ints, ms: Ints) -> None:
         self._flag("K9", _W, wrong, lambda row: f"{updates[row]} updates without a snapshot", at, ms)
 
     def _check_snapshots(self) -> Ints:
-        """Check the snapshots whose last reset before them is a snapshot: K3, K5, K7, K13.
+        """Compare each snapshot with the one before it: epochs (K3, K5), start offset (K7), counts (K13).
 
-        Return the rows of those that must contain the state before them (K8).
+        A snapshot after another kind of reset is not compared. Return the row indexes of the snapshots that
+        must contain the state before them (check K8).
         """
         rows, before = self._rows, self._before
         base = self._previous_row(self._reset | ~self._record)
@@ -279,8 +288,8 @@ class HistoryCheck:
         )
         goes_on = snapshot & (state_epoch <= state_epoch[base]) & (rows["is_bare"] == 0)
         start, complete, complete_before = rows["start"], rows["complete"], rows["complete"][before]
-        start_before = self._value_at("start", self._previous_row(self._sets_start))
-        self._flag_decreasing_starts(
+        start_before = self._column_at_rows("start", self._previous_row(self._sets_start))
+        self._flag_decreasing_start_offsets(
             goes_on & (start < start_before) & (state_epoch == state_epoch[base]),
             lambda row: f"start offset {start[row]} of a snapshot after {start_before[row]}",
         )
@@ -295,7 +304,7 @@ class HistoryCheck:
         return np.flatnonzero(goes_on)
 
     def _check_lost_progress(self, before: StateRows, ends: Ints) -> None:
-        """Check K8: compare the snapshots in the rows `ends` with the states before them."""
+        """Check that the snapshots in the rows `ends` contain the states `before` them (check K8)."""
         rows = self._rows
         if not len(ends):
             return
@@ -314,33 +323,33 @@ class HistoryCheck:
         evidence: dict[int, str] = {}
         for row, earlier, after, both, cold in zip(ends.tolist(), known, held, union, is_cold, strict=True):
             if both != after:
-                evidence[row] = f"{_first_missing_batch(both, after)} was known before it"
+                evidence[row] = f"{_format_first_missing_batch(both, after)} was known before it"
             elif cold and earlier != after:
-                missing = _first_missing_batch(after, earlier)
+                missing = _format_first_missing_batch(after, earlier)
                 evidence[row] = f"{missing} is in it, but it should only renew what was known"
         self._flag("K8", _C, np.array(list(evidence), np.int64), evidence.__getitem__)
 
     def _fold_to_states(self, ends: Ints) -> StateRows:
         """Return one row for each share-partition, with the values that later checks need.
 
-        Also check K8 for the snapshots in the rows `ends`.
+        Also call `_check_lost_progress` for the snapshots in the rows `ends`.
         """
         rows = self._rows
         deleted = self._latest_row((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)
         own = (deleted >= 0) & self._record[deleted]
         first = self._latest_row(~self._has_before)
         rows.numbers |= {
-            "start": self._value_at("start", self._latest_row(self._sets_start)),
-            "leader": self._value_at("leader", self._latest_row(self._sets_leader)),
+            "start": self._column_at_rows("start", self._latest_row(self._sets_start)),
+            "leader": self._column_at_rows("leader", self._latest_row(self._sets_leader)),
             "reset_kind": self._reset_kind,
             "run_updates": self._run_updates,
             "run_at": self._run_at,
             "run_ms": self._run_ms,
             "first_at": rows["first_at"][first],
             "first_ms": rows["first_ms"][first],
-            "deleted_at": np.where(own, self._offset[deleted], self._value_at("deleted_at", deleted)),
+            "deleted_at": np.where(own, self._offset[deleted], self._column_at_rows("deleted_at", deleted)),
         }
-        # The effect of each snapshot, tombstone or first row with the updates after it.
+        # Fold each snapshot, tombstone or first row of a share-partition with the updates after it.
         begins = (rows["effect"] != CONTINUES) | ~self._has_before
         of_row = np.cumsum(begins) - 1
         effects = fold(rows, of_row)
@@ -350,8 +359,8 @@ class HistoryCheck:
         return folded
 
 
-def _first_missing_batch(run: bytes, other: bytes) -> str:
-    """Format the first batch of a run that the other run lacks."""
+def _format_first_missing_batch(run: bytes, other: bytes) -> str:
+    """Format the first of the packed state batches in `run` that is not in `other`."""
     has = set(unpack(other))
     first, last, state, count = next(batch for batch in unpack(run) if batch not in has)
     return f"({first}-{last}, state {state}, count {count})"

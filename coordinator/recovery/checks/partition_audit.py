@@ -34,7 +34,7 @@ from protocol.routing import state_partition as routed_to
 class AuditSettings:
     """What is checked. `state_partitions` is None if it is not known.
 
-    The tasks get the states after the last record.
+    The `tasks` get the states after the last record.
     """
 
     limits: Limits
@@ -87,7 +87,7 @@ class PartitionAudit:
         yield from select_states_for_verdict(map(findings_row, found), partition)
 
     def _check_routing(self, states: StateRows) -> None:
-        """Check that share-partitions are in the state partition that their hash selects (R8)."""
+        """Check that each share-partition is in the state partition that its hash selects (check R8)."""
         count = self._settings.state_partitions
         if count is None:
             return
@@ -106,7 +106,7 @@ class PartitionAudit:
                 )
 
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
-        """Yield each gap (P2) and damage, and a write at the end that is interrupted or in progress (P4)."""
+        """Yield findings of gaps (P2), of damage, and of an incomplete write at the end of the log (P4)."""
         number = partition.state_partition
         for each, names in partition.match_damages_to_share_partitions():
             for identity in names or (None,):

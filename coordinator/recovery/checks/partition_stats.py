@@ -1,4 +1,4 @@
-"""Check all states and ranges of a log: P1, P7, and K13 of the final states."""
+"""Check pruning (P1) and load time (P7) of state partitions, and counts of the final states (K13)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -40,12 +40,12 @@ class PartitionStats(NamedTuple):
     pinned_since_ms: int
 
     @property
-    def prunable(self) -> int:
+    def prunable_offsets(self) -> int:
         """The number of log offsets that can be pruned."""
         return max(self.needed_from - self.start, 0)
 
     @property
-    def unprunable(self) -> int:
+    def unprunable_offsets(self) -> int:
         """The number of log offsets that cannot be pruned."""
         return max(self.end - self.needed_from, 0)
 
@@ -61,7 +61,7 @@ def partition_stats(
     starts: Mapping[int, int],
     ends: Mapping[int, int],
 ) -> list[PartitionStats]:
-    """Summarise ranges and the totals of states (rows of `STATE_TOTALS`) by state partition."""
+    """Return the statistics of each state partition, from rows of `STATE_TOTALS` and of `RANGES`."""
     nothing = {"states": 0, "state_batches": 0, "pinned_by": "", "pinned_since_ms": 0}
     pins = {row["state_partition"]: row for row in totals if row["states"]}
     found = []
@@ -91,7 +91,7 @@ def partition_stats(
 
 
 def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> list[Finding]:
-    """Check pruning and load time: P1 and P7."""
+    """Check that each state partition is pruned (P1) and loads in the permitted time (P7)."""
     found: list[Finding] = []
     allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
 
@@ -100,12 +100,17 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
     for each in facts:
         number = each.state_partition
-        if each.prunable > limits.prune_backlog_max:
-            evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
+        if each.prunable_offsets > limits.prune_backlog_max:
+            evidence = (
+                f"{each.prunable_offsets} log offsets could be pruned, "
+                f"from {each.start} to {each.needed_from}"
+            )
             add_finding("P1", _W, number, each.start, each.needed_from, evidence)
         age_ms = each.newest_ms - each.pinned_since_ms
-        if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
-            evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
+        if each.pinned_by and each.unprunable_offsets > limits.prune_backlog_max and age_ms > allowed_ms:
+            evidence = (
+                f"{each.pinned_by} holds back {each.unprunable_offsets} log offsets since {age_ms // 1000} s"
+            )
             add_finding("P1", _W, number, each.needed_from, each.end, evidence)
         if each.replay_s > limits.replay_s_max:
             evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
@@ -114,7 +119,7 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
 
 def check_delivery_complete_counts(states: pa.Table) -> list[Finding]:
-    """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
+    """Check that the delivery complete count of each state equals its completed records in flight (K13)."""
     batches = states.column("state_batches").combine_chunks()
     parents = column_to_ints(pc.list_parent_indices(batches))
     items = batches.flatten()

@@ -1,4 +1,4 @@
-"""Check single records: R1 to R10 without R8."""
+"""Make the checks that need only a single record: R1 to R10, except R8."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,8 @@ from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.records import Bools, Records
 from coordinator.recovery.scan import ScannedRecords
 
-# Available, acknowledged, archiving (from Kafka 4.4 on), archived. Acquired (1) is never stored.
+# The delivery states available, acknowledged, archiving (from Kafka 4.4 on) and archived. Acquired (1) is
+# never stored.
 _STORED_STATES = (0, 2, 3, 4)
 _HEX_BYTES = 48
 
@@ -20,7 +21,7 @@ _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 
 def check_unexpected_records(records: Records, decoded: DecodedRecords, found: Findings) -> None:
-    """Check records that belong to no share-partition: R1, R2 and R3."""
+    """Report records that belong to no share-partition: unknown types, undecodable keys (R1, R2, R3)."""
     rows = RowFindings(found, np.zeros(len(records), np.int64), records.log_offset, records.timestamp_ms)
     is_null = records.keys.length[decoded.undecodable] < 0
     for check, severity, wrong, what in (
@@ -36,7 +37,7 @@ def _describe_record(records: Records, what: str, row: int) -> str:
 
 
 def check_records(scanned: ScannedRecords, limits: Limits, found: Findings) -> None:
-    """Check the valid records: R1, R3 to R7, R9 and R10."""
+    """Check the fields and the state batches of the valid records (R1, R3 to R7, R9, R10)."""
     records, decoded = scanned.records, scanned.decoded
     rows = RowFindings(found, decoded.key, decoded.log_offset, decoded.timestamp_ms, decoded.share_partitions)
 
@@ -98,7 +99,7 @@ def _check_batches(
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
-        """Return which records have a wrong batch, and a function that formats the first such batch."""
+        """Return which records have a wrong state batch, and a function that formats a record's first one."""
         at = np.flatnonzero(wrong)
         hit = np.zeros(rows, np.bool_)
         hit[batches.row[at]] = True

@@ -1,4 +1,4 @@
-"""Check the sequence of writers of a state partition: P3, P4, P6 and the record timestamps of R10."""
+"""Check the writers of a state partition (P3, P4, P6), and the order of its timestamps (R10)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,7 +35,7 @@ _WRITER_AT = WriterSpan._fields.index("producer_id")
 
 
 class WriterSequence:
-    """The writers of the records of one state partition, in log order."""
+    """Checks the writers of the records of one state partition, in log order."""
 
     def __init__(self, found: Findings, limits: Limits) -> None:
         self._found = found
@@ -43,7 +43,7 @@ class WriterSequence:
         # The time of the last record.
         self._last_ms = NONE
         self._span: WriterSpan | None = None
-        # The greatest epochs, by producer id.
+        # The greatest producer epoch so far, by producer id.
         self._producer_epochs: dict[int, int] = {}
         self._owner_epoch = self._leader_epoch = NONE
         # The producers (id, epoch) of the current owner epoch, in the order of their latest records.
@@ -70,7 +70,7 @@ class WriterSequence:
     def finish(self) -> None:
         """Check the last writer, and report open transactions.
 
-        Their age depends on the newest record of the whole log; `complete_open_transaction` adds it.
+        `add_transaction_age` adds their age, because it depends on the newest record of the whole log.
         """
         self._process_span()
         for producer_id, since in self._open_since.items():
@@ -117,8 +117,8 @@ class WriterSequence:
             self._producers = [*(other for other in known if other != producer), producer]
 
 
-def complete_open_transaction(finding: Finding, newest_ms: int, limits: Limits) -> Finding | None:
-    """Add the age to a finding of an open transaction; return None if it is within the limit."""
+def add_transaction_age(finding: Finding, newest_ms: int, limits: Limits) -> Finding | None:
+    """Add its age to a finding about an open transaction; return None if the age is within the limit."""
     age_ms = newest_ms - finding.timestamp_ms
     if age_ms <= limits.transaction_ms_max:
         return None

@@ -24,11 +24,11 @@ class Engine(Protocol):
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The versions that the engine runs on, for the manifest."""
+        """The versions of Python, libraries and Spark that the engine uses, for the manifest."""
         ...
 
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
-        """Run the task for each range, and return all outputs. Raises LogError."""
+        """Run the task for each log range, and return all task outputs. Raises LogError."""
         ...
 
     def close(self) -> None:
@@ -37,12 +37,12 @@ class Engine(Protocol):
 
 
 def open_engine(name: str = "auto", *, master: str = "", processes: int | None = None) -> Engine:
-    """Return an engine; start Spark if that engine is selected.
+    """Return the engine with this name; for `spark`, start a Spark session unless one is active.
 
     `auto` selects Spark if a session is active or a master is given, else the local engine. The local engine
     is faster if the log fits on one machine.
 
-    Raises ConfigError, and LogError with a message of one line if Spark cannot be used.
+    Raises ConfigError for an unknown name, and LogError with a one-line message if Spark cannot be used.
     """
     if name not in ENGINES:
         raise ConfigError("--engine", name, ", ".join(ENGINES))

@@ -1,7 +1,7 @@
-"""The local engine: reads a log with one process for each core; a small log, in the current process.
+"""The local engine: read a log with one process for each core, or a small log in the current process.
 
-Processes are started by a fork server that has the modules imported, so a start takes milliseconds. The
-processes inherit no threads.
+A fork server that has imported the modules starts the processes, so a start takes milliseconds. The processes
+inherit no threads.
 """
 
 import multiprocessing
@@ -26,22 +26,25 @@ ALONE_MAX = 300_000
 
 
 class LocalEngine:
-    """Processes of this machine. If stderr is a terminal, it shows the progress."""
+    """An engine that runs tasks in processes of this machine.
+
+    If stderr is a terminal, the engine shows the progress there.
+    """
 
     name = "local"
 
     def __init__(self, processes: int | None = None) -> None:
-        """Use this number of processes; by default the number of usable cores."""
+        """Use `processes` processes; by default, as many as there are usable cores."""
         self._processes = processes or len(os.sched_getaffinity(0))
         self._pool: ProcessPoolExecutor | None = None
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The versions of the platform."""
+        """The versions of Python and of the libraries."""
         return {"python": platform.python_version(), "pyarrow": pa.__version__, "numpy": np.__version__}
 
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
-        """Run the task for each range, largest first."""
+        """Run the task for each log range, starting with the largest range."""
         ordered = sorted(ranges, key=lambda each: -each.records)
         is_small = sum(each.records for each in ordered) <= ALONE_MAX
         runs_in_this_process = self._processes == 1 or len(ordered) < 2 or is_small

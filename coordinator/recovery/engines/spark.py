@@ -1,7 +1,7 @@
 """The Spark engine: one Python stage without a shuffle, in which each task reads whole log ranges.
 
-Rows of the log never enter the JVM. The log of a state partition has all records of its share-partitions, so
-a shuffle is not needed, and a lost executor only causes the repetition of its tasks.
+Rows of the log never enter the JVM. A shuffle is not needed, because the log of a state partition has all
+records of its share-partitions. If an executor is lost, Spark only repeats its tasks.
 """
 
 import platform
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _OUTPUTS_SQL = "name string, state_partition int, rows binary"
 
-# A task reads at least this many records, if it can, because a task that reads nothing takes about 0.1 s.
+# Ranges are combined until a Spark task reads this many records, because even an empty task takes about 0.1
+# s.
 _TASK_RECORDS_MIN = 250_000
 # The maximum number of rows of an output in one row of Spark, about 1 MB of states.
 _PACKED_ROWS_MAX = 2_500
@@ -48,7 +49,7 @@ class SparkEngine:
 
     @classmethod
     def start(cls, master: str = "") -> "SparkEngine":
-        """Use the active session, or start one. Raises SparkUnavailable."""
+        """Return an engine with the active Spark session, or with a new one. Raises SparkUnavailable."""
         active = active_session()
         return cls(active or get_or_start_session(master), is_ours=active is None)
 
@@ -63,7 +64,7 @@ class SparkEngine:
         }
 
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
-        """Run the task for each range; a task of Spark runs several small ranges in turn."""
+        """Run the task for each log range; one Spark task processes several small ranges."""
         stripes = divide_ranges(ranges)
         try:
             numbers = self.spark.range(0, len(stripes), 1, max(len(stripes), 1))
@@ -93,7 +94,7 @@ def divide_ranges(ranges: Sequence[LogRange]) -> list[list[LogRange]]:
 def _make_task_function(
     task: RangeTask, stripes: Sequence[Sequence[LogRange]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that executors run: map numbers of stripes to the packed outputs of the task."""
+    """Return the function that executors run: map indexes of range lists to packed task outputs."""
 
     def run_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -105,7 +106,7 @@ def _make_task_function(
 
 
 def pack_outputs(outputs: Iterable[NamedOutput]) -> Iterator[pa.RecordBatch]:
-    """Return outputs as rows of Spark with tables in Arrow's stream format, a large table in several rows."""
+    """Convert outputs to Spark rows with tables in Arrow's stream format; split large tables."""
     for name, state_partition, rows in outputs:
         for at in range(0, max(rows.num_rows, 1), _PACKED_ROWS_MAX):
             stream = pa.BufferOutputStream()
@@ -139,7 +140,7 @@ def convert_spark_error(error: Exception, spark: "SparkSession") -> CoordinatorE
         name, colon, text = line.partition(": ")
         if colon and name.startswith(_OWN_ERRORS) and " " not in name:
             return LogError(text)
-    # The first lines are about the call and the write. A later line names the lost executor or the failed
-    # task.
+    # The first lines of the message are about the call and the write. A later line names the lost executor or
+    # the failed task.
     aborted = (line.removeprefix(_CAUSED_BY) for line in lines if _ABORTED in line)
     return LogError(f"Spark failed: {next(aborted, format_start_error(error))}")

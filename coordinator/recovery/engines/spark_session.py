@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA = "Spark requires Java 17 or later (apt-get install openjdk-17-jre-headless)"
-# Settings of a session that this module starts, unless the user has set them.
+# Settings of a session that this module starts; settings of the user take precedence.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -24,11 +24,11 @@ _LOG_LEVEL = "spark.log.level"
 
 
 class SparkUnavailable(LogError):
-    """Spark cannot be used; the text is one line that says what to do."""
+    """Raised if Spark cannot be used; the message is one line that says what to do."""
 
 
 class SparkStopped(LogError):
-    """The Spark session of this process has ended. No later job of this process can use Spark."""
+    """Raised if the Spark session of this process has ended. No later job of this process can use Spark."""
 
     def __init__(self) -> None:
         super().__init__("the Spark session has ended (its JVM died or was stopped); restart this command")
@@ -75,7 +75,7 @@ def get_or_start_session(master: str = "", options: dict[str, str] | None = None
         ) from None
     if (active := active_session()) is not None:
         return active
-    # Workers would use the first python3 in the path, which lacks the packages.
+    # Without this setting, workers use the first python3 in the path, which lacks the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("share-coordinator recovery")
     if master:
@@ -103,7 +103,7 @@ def format_start_error(error: Exception) -> str:
     """Return the cause of a failed Spark start in one line."""
     lines = [line.removeprefix(": ") for line in str(error).strip().splitlines()]
     if lines and lines[0].startswith("An error occurred while calling"):
-        # Skip Python's part of the message, which comes before Java's.
+        # Skip the Python part of the message, which comes before the Java part.
         lines.pop(0)
     if not lines:
         return type(error).__name__

@@ -1,4 +1,7 @@
-"""The sources of records. `base` defines their interface; the prefix of --from selects one."""
+"""The sources of records.
+
+`base` defines the interface of a source. The prefix of the option --from selects the source.
+"""
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
@@ -16,7 +19,7 @@ def open_source(
     security: ClientSecurity | None = None,
     request_timeout_s: float = 10.0,
 ) -> Source:
-    """Return the source for the text of --from; no file or connection is opened yet.
+    """Return the source for the value of the option --from; no file or connection is opened yet.
 
     Raises ConfigError for an unknown source or a missing option.
     """

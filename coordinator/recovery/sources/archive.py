@@ -1,15 +1,16 @@
 """Read and commit an archive: Parquet files with records that were copied before they were pruned.
 
-The files of an archive, in a directory or below a prefix of an object store::
+An archive is in a directory or below a prefix of an object store. It has these files:
 
-    commits/00000001.json             the first copy, written last; files that no commit names are ignored
-    commits/00000001-00000288.json    one commit that replaces 288 (see `coordinator.recovery.compaction`)
-    records/00000001-0.parquet        rows of `RECORDS`, a row group for each state partition
+* `commits/00000001.json` is the first *commit*. It names the record files of one copy, and is written last.
+* `commits/00000001-00000288.json` is a merged commit, which replaces 288 (`coordinator.recovery.compaction`).
+* `records/00000001-0.parquet` has rows of `RECORDS`, and one state partition in each row group. Readers
+  ignore record files that no commit names.
 
 A *contiguous copy* is a range of log offsets of a state partition that was copied without a gap. If records
-were pruned before they were copied, a new contiguous copy begins. It has the complete state, because only
-records that later snapshots replace are pruned. A reader uses the last contiguous copy that begins below the
-cut.
+were pruned before they were copied, a new contiguous copy begins. The new contiguous copy has the complete
+state, because pruning removes only records that later snapshots replace. A reader uses the last contiguous
+copy that begins below the cut.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,11 +54,11 @@ class RowGroup(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, rename={"number": "commit"}):
-    """The commit of one copy, with the log start offset and the copied end offset of each state partition.
+    """A commit file: the row groups, the log start offset and the copied end offset of each state partition.
 
-    If a start offset is above the previous end offset, a new contiguous copy begins. A merged commit replaces
-    the commits from `first` to `number`. For each state partition, its `whole_from` is the end offset in the
-    first of these commits that has the state partition.
+    If a log start offset is above the end offset in the previous commit, a new contiguous copy begins. A
+    merged commit replaces the commits from `first` to `number` (inclusive). Its `whole_from` maps each state
+    partition to the end offset in the first of these commits that has the state partition.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Commit(msgspec.Struct, frozen=True, rename={"number": "commit"}):
     starts: dict[int, int]
     ends: dict[int, int]
     pieces: tuple[RowGroup, ...]
-    # Ids of the log (cluster id, topic id), and the digest of each state partition's last copied record.
+    # The ids of the log (cluster id, topic id), and the CRC-32C of each state partition's last copied record.
     identity: dict[str, str] = {}
     digests: dict[int, int] = {}
     first: int = 0
@@ -79,7 +80,7 @@ class Commit(msgspec.Struct, frozen=True, rename={"number": "commit"}):
 
 
 def commit_files(folder: Folder) -> dict[tuple[int, int], str]:
-    """Return the commit files by the numbers of the first and the last commit that they contain."""
+    """Return the commit files by the numbers of the first and the last commit that each contains."""
     found = {}
     for name in (folder / COMMITS).names():
         first, _, last = name.removesuffix(".json").partition("-")
@@ -89,14 +90,14 @@ def commit_files(folder: Folder) -> dict[tuple[int, int], str]:
 
 
 def next_commit_number(commits: Sequence[Commit]) -> int:
-    """Return the number of the next commit."""
+    """Return the number of the archive's next commit."""
     return commits[-1].number + 1 if commits else 1
 
 
 def read_commits(folder: Folder) -> list[Commit]:
     """Return all commits of an archive, oldest first; none if there is no archive. Raises LogDamaged."""
     path = folder / COMMITS
-    # The greatest last number by first number: a merged commit replaces the commits that it was merged from.
+    # The greatest last number of a commit by its first number; smaller ranges of numbers were merged into it.
     longest: dict[int, int] = {}
     names = commit_files(folder)
     for first, last in names:
@@ -122,9 +123,9 @@ def read_commits(folder: Folder) -> list[Commit]:
 
 
 def write_commit(folder: Folder, commit: Commit) -> None:
-    """Write a commit durably; the record files that it names must be durable already.
+    """Write a commit file durably; the record files that it names must be durable already.
 
-    Raises FileExistsError if another run has written this commit.
+    Raises FileExistsError if another job has written a commit file with this number.
     """
     said, name = msgspec.to_builtins(commit), f"{commit.number:08d}"
     if commit.first == commit.number:
@@ -149,7 +150,7 @@ def read_row_group(folder: Folder, file: str, row_group: int, state_partition: i
 class ArchiveSource:
     """An archive at a path or URI.
 
-    With `use_checkpoints`, a plan begins with a state checkpoint; use it only for states.
+    Set `use_checkpoints` only to rebuild states: a plan then begins with a state checkpoint.
     """
 
     folder: str
@@ -157,7 +158,7 @@ class ArchiveSource:
 
     @property
     def text(self) -> str:
-        """The source in the form of --from."""
+        """The source as the value of the option --from."""
         return f"archive:{self.folder}"
 
     def identity(self) -> dict[str, str]:
@@ -179,7 +180,7 @@ class ArchiveSource:
         )
 
     def plan(self, cut: LogCut) -> ReadPlan:
-        """Choose a contiguous copy of each state partition; a range has the row groups of one."""
+        """Choose a contiguous copy of each state partition; its row groups are one log range."""
         folder, commits = open_folder(self.folder), self._read_commits()
         copies = contiguous_copies(commits)
         if cut.time_ms is not None:
@@ -191,7 +192,7 @@ class ArchiveSource:
         checkpoints = StoredCheckpoints(folder) if self.use_checkpoints else None
         for number, of_partition in sorted(copies.items()):
             until = cut.end(number)
-            # If the cut is in a gap, use the contiguous copy before the gap.
+            # If the cut is in a gap of log offsets, use the contiguous copy before the gap.
             copied = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
             starts[number], whole_from[number] = copied.start, copied.whole_from
             ends[number] = max(min(copied.end, until), copied.start)
@@ -218,7 +219,7 @@ class ArchiveSource:
     ) -> dict[int, int]:
         """Return for each state partition the log offset of the first record after a time.
 
-        Reads only row groups that may have such a record.
+        Only row groups that may have a record after that time are read.
         """
         found: dict[int, int] = {}
         for number, of_partition in copies.items():
@@ -248,7 +249,7 @@ class ArchiveSource:
 class ContiguousCopy(NamedTuple):
     """Row groups of a state partition whose log offsets have no gap.
 
-    `whole_from` is the end of the log when the first piece was copied.
+    `whole_from` is the end offset of the log when the first of these row groups was copied.
     """
 
     start: int
@@ -295,7 +296,7 @@ def _make_range(
     until: int,
     stored: StoredStatesLocation | None = None,
 ) -> LogRange:
-    """Return the range of the records of some pieces between two log offsets."""
+    """Return the log range of the records of these row groups between two log offsets."""
     wanted = [piece for piece in pieces if piece.end > begin and piece.start < until]
     place = tuple((piece.file, piece.row_group, piece.start, piece.end) for piece in wanted)
     records = sum(piece.records for piece in wanted)

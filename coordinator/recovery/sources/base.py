@@ -1,10 +1,10 @@
-"""Define the interface of a source: a plan of log ranges, which is made once, and the records of each range.
+"""Define the interface of a source, which plans log ranges once, and then reads the records of each range.
 
-A range is the log of one state partition. A journal mixes the records of state partitions, so its ranges have
-several.
+A log range is a part of the log of one state partition. A journal mixes the records of state partitions, so
+its log ranges have several state partitions.
 
-A source is pickled, because other processes and machines read it.  So files and connections are opened only
-in `plan` and `read`.
+A source object is pickled and sent to other processes and machines. Therefore, only `plan` and `read` open
+files and connections.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from coordinator.recovery.tasks import NamedOutput
 
 AnyT = TypeVar("AnyT")
 
-# In place of a number: the range has records of several state partitions.
+# Used instead of a state partition's number if a range has records of several state partitions.
 ALL = schema.ALL
 END = 2**63 - 1
-# In place of a number of records: the cost of a range does not depend on records that are read.
+# Used instead of a range's number of records if the cost of the range does not depend on its records.
 UNKNOWN_SIZE = -1
 
 
 class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
-    Without both, the cut is the end of the log when the plan is made. `since` omits the records below an
-    offset, for an archive that has them already. A job that rebuilds states must not set `since`.
+    If neither is given, the cut is the end of the log when the plan is made. `since` omits the records below
+    a log offset, because an archive has them already. A job that rebuilds states must not set `since`.
     """
 
     offsets: Mapping[int, int] | None = None
@@ -41,11 +41,11 @@ class LogCut(NamedTuple):
 
     @property
     def is_log_end(self) -> bool:
-        """True if the log is read up to its end."""
+        """True if there is no cut, so that the log is read up to its end."""
         return self.offsets is None and self.time_ms is None
 
     def end(self, state_partition: int) -> int:
-        """Return the end offset of a state partition (exclusive); END without a limit."""
+        """Return the log offset (exclusive) up to which to read a state partition; END: no limit."""
         return END if self.offsets is None else self.offsets.get(state_partition, END)
 
     def start(self, state_partition: int) -> int:
@@ -57,8 +57,9 @@ class LogCut(NamedTuple):
 class LogRange:
     """The log of one state partition, or of several, which one task reads in log order.
 
-    `records` is the approximate number of records, if it is known. Only the source uses `place`.  `number`
-    is the index of the range in its job.  With `stored`, the range begins with the states of a checkpoint.
+    `records` is the approximate number of records, if it is known. Only the source interprets `place`.
+    `number` is the index of the range in its job. If `stored` is set, the range begins with these states of a
+    checkpoint.
     """
 
     state_partition: int
@@ -74,11 +75,11 @@ class LogRange:
 class ReadPlan:
     """The ranges to read, fixed once, so that all tasks and retries read the same records.
 
-    `starts` and `ends` are log offsets by state partition. Ends that are known only after reading are
-    missing.
+    `starts` and `ends` are log offsets by state partition. `ends` lacks state partitions whose end is known
+    only after reading.
 
-    Pruning removes records that the latest snapshots replace. So the states at a cut are complete only if the
-    cut is at or after the end of the log at the last pruning. `whole_from` has the ends of the log at the
+    Pruning removes records that the latest snapshots replace. Therefore, the states at a cut are complete
+    only if the log was not longer at its last pruning. `whole_from` has the end offsets of the log at its
     last pruning, if they are known. `doubtful` are state partitions whose states may be incomplete because of
     pruning.
     """
@@ -93,9 +94,9 @@ class ReadPlan:
 
 
 class PrunedError(LogError):
-    """Records of the plan were pruned before they were read; `start` is the new log start offset.
+    """Raised if records of the plan were pruned before they were read; `start` is the new log start offset.
 
-    The job must plan the state partition again, or all state partitions if it is `ALL`.
+    The job must plan the state partition again; `ALL` means all state partitions.
     """
 
     def __init__(self, state_partition: int, start: int) -> None:
@@ -128,8 +129,8 @@ class Source(Protocol):
         ...
 
 
-# What an engine runs for each range. Tasks are pickled by name, so they are module-level functions or classes
-# with bound arguments.
+# The function that an engine runs for each log range. Functions are pickled by name, so a task is a
+# module-level function or class with bound arguments.
 RangeTask = Callable[[LogRange], Iterable[NamedOutput]]
 
 
@@ -140,10 +141,10 @@ def run_coroutine_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
 
 
 def offsets_after_time(source: Source, plan: ReadPlan, time_ms: int) -> dict[int, int]:
-    """Return for each state partition the log offset of the first record with a later timestamp.
+    """Return each state partition's log offset of the first record with a timestamp after a time.
 
-    Writers set the timestamps, so a later record may have an earlier time. The function reads the log up to
-    these records. State partitions without a later record are not in the result.
+    Writers set the timestamps, so timestamps do not always ascend. The function therefore reads the log up to
+    these records. State partitions without such a record are not in the result.
     """
     found: dict[int, int] = {}
     for log_range in plan.ranges:

@@ -1,9 +1,9 @@
 """Read and write state checkpoints of an archive: the states of all share-partitions up to a log offset.
 
-The files of an archive::
+A state checkpoint has two files in the archive:
 
-    checkpoints/00000007.json                 a summary, written last; Parquet files without it are ignored
-    checkpoints/00000007-IDENTIFIER.parquet   the states, a row group for each state partition
+* `checkpoints/00000007-IDENTIFIER.parquet` has the states, and a row group for each state partition.
+* `checkpoints/00000007.json` is its summary, which is written last. Without it, the Parquet file is ignored.
 
 A job loads the states of the latest checkpoint, and reads only the later records.
 """
@@ -24,13 +24,13 @@ from coordinator.recovery.schema import CHECKPOINTED_STATES
 from coordinator.recovery.states import StoredStates
 
 CHECKPOINTS = "checkpoints"
-# Format 1 had other columns. Checkpoints of format 1 are ignored, because they can be made again.
+# Format 1 had other columns. Checkpoints of format 1 are ignored, because new checkpoints replace them.
 FORMAT = 2
 _ADVICE = "remove the checkpoint: it can be made again"
 
 
 class StoredStatesLocation(NamedTuple):
-    """Where the states of a state partition are stored."""
+    """The Parquet file and row group with the states of a state partition."""
 
     folder: str
     file: str
@@ -53,7 +53,7 @@ class StoredStatesLocation(NamedTuple):
 
 @dataclass(frozen=True)
 class StateCheckpoint:
-    """One checkpoint: the stored states by state partition, each up to `range_end` of its summary."""
+    """One state checkpoint: the stored states by state partition, each up to `range_end` of its summary."""
 
     number: int
     at_ms: int
@@ -62,13 +62,13 @@ class StateCheckpoint:
     places: Mapping[int, StoredStatesLocation]
 
     def end(self, state_partition: int) -> int:
-        """Return the log offset up to which it has a state partition; -1 if it does not."""
+        """Return the end log offset of a state partition in this checkpoint; -1 if it has none."""
         place = self.places.get(state_partition)
         return -1 if place is None else int(place.summary["range_end"])
 
 
 class StoredCheckpoints:
-    """The checkpoints of an archive by number. Each summary is read when it is first used."""
+    """The state checkpoints of an archive, by number. Each summary is read when it is first used."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder / CHECKPOINTS
@@ -77,7 +77,7 @@ class StoredCheckpoints:
         self._read: dict[int, StateCheckpoint] = {}
 
     def get(self, number: int) -> StateCheckpoint:
-        """Return a checkpoint; one of another format has no states. Raises LogDamaged."""
+        """Return a checkpoint; it is empty if its format is not `FORMAT`. Raises LogDamaged."""
         found = self._read.get(number)
         if found is None:
             name = f"{number:08d}.json"
@@ -101,10 +101,10 @@ class StoredCheckpoints:
         return found
 
     def latest(self, state_partition: int, start: int, until: int) -> StoredStatesLocation | None:
-        """Return the states of the latest checkpoint that ends from `start` to `until`, or None.
+        """Return the states of the latest checkpoint whose end is between `start` and `until`, or None.
 
-        A checkpoint that ends before `start` may lack records that were never copied.  A checkpoint ends at
-        or after the previous one, so only a few summaries are read.
+        A checkpoint that ends before `start` may lack records that were never copied. The ends of checkpoints
+        ascend, so a binary search reads only a few summaries.
         """
         at = bisect_right(self.numbers, until, key=lambda number: self.get(number).end(state_partition))
         for number in reversed(self.numbers[:at]):
@@ -114,7 +114,7 @@ class StoredCheckpoints:
         return None
 
     def delete(self, number: int) -> None:
-        """Delete a checkpoint; an interrupted deletion leaves only a file that is ignored."""
+        """Delete a checkpoint; after an interruption, the remaining file is ignored."""
         file = self.get(number).file
         self._folder.delete(f"{number:08d}.json")
         self._folder.delete(file)
@@ -123,9 +123,9 @@ class StoredCheckpoints:
 def write_checkpoint(
     folder: Folder, number: int, commit: int, at_ms: int, parts: Sequence[StoredStates]
 ) -> None:
-    """Write the states of state partitions durably; the summary file is last.
+    """Write the states of state partitions durably, and then the summary file that names them.
 
-    Raises FileExistsError if another run has written this checkpoint.
+    Raises FileExistsError if another job has written a checkpoint with this number.
     """
     name, file = f"{number:08d}", f"{number:08d}-{uuid4().hex}.parquet"
     with (

@@ -36,10 +36,11 @@ from coordinator.recovery.sources.salvage import (
     torn_tail_note,
 )
 
-# Bytes of record batches, of all state partitions, that are collected before they are parsed.
+# The bytes of record batches of all state partitions that are collected before they are parsed.
 _PARSE_BYTES = 8 << 20
 _RECORD_BYTES = 160
-# A range reads all segments, and parses the records of some state partitions. So a range should have many.
+# The minimum number of records of a log range. Each range reads all segments and parses only the records of
+# its state partitions, so small ranges would be inefficient.
 _RANGE_RECORDS = 2_000_000
 _RANGES_MAX = 8
 
@@ -60,7 +61,7 @@ class JournalSource:
 
     @property
     def text(self) -> str:
-        """The source in the form of --from."""
+        """The source as the value of the option --from."""
         return f"journal:{self.folder}"
 
     def identity(self) -> dict[str, str]:
@@ -68,7 +69,7 @@ class JournalSource:
         return {}
 
     def plan(self, cut: LogCut) -> ReadPlan:
-        """Scan the journal, and skip damage; a range has several state partitions."""
+        """Scan the journal, and skip damage. Each log range has several state partitions."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "an existing directory")
         report = run_coroutine_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
@@ -94,7 +95,7 @@ class JournalSource:
         return replace(plan, ranges=tuple(_make_ranges(found, starts, ends, is_copy)), ends=ends)
 
     def _salvage_parts(self, damage: LogDamaged) -> SalvagedJournal:
-        """Find the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
+        """Return the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
         files = []
         for path in sorted(Path(self.folder).iterdir()):
             number = segment_number(path.name)
@@ -147,7 +148,7 @@ def _read_header(data: bytes) -> layout.SegmentHeader | None:
 
 
 def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
-    """Convert the report of a journal without damage to the type that `salvage` returns."""
+    """Convert the scan report of an undamaged journal to the type that `salvage` returns."""
     found = SalvagedJournal(
         starts=dict(enumerate(report.start_offsets)), ends=dict(enumerate(report.end_offsets))
     )
@@ -165,7 +166,7 @@ def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
 def _make_ranges(
     found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int], is_copy: bool
 ) -> Iterator[LogRange]:
-    """Divide the state partitions among ranges; for a copy of the log, divide the segments."""
+    """Divide the journal into log ranges: by state partition, or by segment if all records are copied."""
     segments = tuple(found.segments)
     for each in segments if is_copy else ():
         yield LogRange(ALL, 0, END, _estimate_records((each,)), JournalPart((each,), starts, ends))

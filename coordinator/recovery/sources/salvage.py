@@ -1,8 +1,9 @@
 """Find the valid parts of a damaged journal, and the log offsets that each state partition lost. Pure.
 
-The scan is that of a coordinator (`coordinator.log.journal.scan`), but continues after damage at the next
-valid frame header.  If a frame fails its CRC, its record batches with a valid CRC are used.  If the base
-offset of a batch is above the end of the previous batch of its state partition, the offsets between are lost.
+The journal is scanned as a coordinator scans it (`coordinator.log.journal.scan`), but after damage the scan
+continues at the next valid frame header. If a frame fails its CRC, its record batches with a valid CRC are
+used. If the base offset of a batch is above the end of the previous batch of its state partition, the log
+offsets between them are lost.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ _TYPE_BYTES = 2
 
 
 class SegmentExtent(NamedTuple):
-    """A part of a segment file: valid frames from `commit` on, or, if `state_partition` >= 0, one batch."""
+    """A part of a segment file: valid frames from `commit` on, or one batch if `state_partition` >= 0."""
 
     begin: int
     end: int
@@ -79,8 +80,8 @@ class _JournalSalvage:
         self._found = SalvagedJournal()
         if self._files and self._files[0].number > oldest > 0:
             self._found.notes.append(f"the segments {oldest} to {self._files[0].number - 1} are missing")
-        # State partitions that may have lost records since their last valid batch: the segment, a description
-        # of the damage, and the share-partitions if they are known.
+        # For each state partition that may have lost records since its last valid batch: the segment, a
+        # description of the damage, and the share-partitions if they are known.
         self._doubtful: dict[int, tuple[SalvagedSegment, str, tuple[bytes, ...]]] = {}
 
     def run(self) -> SalvagedJournal:
@@ -113,14 +114,14 @@ class _JournalSalvage:
             names = partitions[partition] if isinstance(partitions, Mapping) else ()
             before = self._doubtful.get(partition)
             if before is not None:
-                # Two damages without a valid batch between: the share-partitions are known only if they are
-                # known for both damages.
+                # If no valid batch is between two damages, they are merged; the share-partitions of the
+                # result are known only if they are known for both damages.
                 names = (*before[2], *names) if before[2] and names else ()
                 segment, what = before[:2]
             self._doubtful[partition] = (segment, what, names)
 
     def _report_missing_offsets(self, begins: Mapping[int, int]) -> None:
-        """Process the next valid log offsets of state partitions; report the missing offsets before them."""
+        """Process the next valid log offsets of state partitions; report missing offsets before them."""
         found = self._found
         for partition, begin in begins.items():
             end = found.ends.setdefault(partition, begin)
@@ -222,7 +223,7 @@ class _JournalSalvage:
 
 
 def _is_segment_in_use(file: JournalSegmentFile) -> bool:
-    """Return whether a segment file is in use; a file that was preallocated has no header and no frame."""
+    """Return whether a segment file is in use; a preallocated file has neither a header nor a frame."""
     return file.header is not None or any(layout.find_later_heads(file.data, 0, file.number))
 
 

@@ -1,8 +1,8 @@
 """Read the segment files of a Kafka state topic, on a broker's disk or in a backup.
 
-A directory `TOPIC-N` has the segments of one partition. The broker may be running or stopped, and the files
-are not changed.  The end of the log on one broker may have records that were never committed (replicated).
-The last segment may end in an incomplete batch; elsewhere, an incomplete batch is damage.
+A directory `TOPIC-N` has the segments of state partition N. The broker may be running or stopped, and the
+files are not changed. The end of the log on one broker may have records that were never committed
+(replicated). The last segment may end in an incomplete batch; elsewhere, an incomplete batch is damage.
 """
 
 import os
@@ -26,7 +26,7 @@ from coordinator.recovery.sources.base import (
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
 
-# The directory of a partition. A partition is a 32-bit integer; 9 digits are enough.
+# The name of a partition's directory. At most 9 digits of a partition number are accepted.
 _FOLDER = re.compile(r"(.+)-(\d{1,9})")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _CHECKPOINT = "log-start-offset-checkpoint"
@@ -35,9 +35,9 @@ _READ_BYTES = 8 << 20
 _BATCH_BYTES_MAX = 100 << 20
 _MAGIC_AT = 16
 _SECTOR_BYTES = 512
-# A complete batch ends in at most a few zero bytes, those of empty fields.
+# A complete batch ends in fewer zero bytes than this number; they are empty fields.
 _UNWRITTEN_END_BYTES = 32
-# Typical size of a record with its share of the batch header, to estimate the number of records.
+# Typical bytes of a record including its share of the batch header, to estimate the number of records.
 _RECORD_BYTES = 100
 _STATE_TOPICS = ("__share_group_state", "_share-coordinator-state")
 
@@ -53,13 +53,13 @@ class SegmentFile(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentSource:
-    """A directory of `TOPIC-N` directories (`DIR/TOPIC` if it has several topics), or one of them."""
+    """A directory of `TOPIC-N` directories (`DIR/TOPIC` selects a topic), or one `TOPIC-N` directory."""
 
     folder: str
 
     @property
     def text(self) -> str:
-        """The source in the form of --from."""
+        """The source as the value of the option --from."""
         return f"segments:{self.folder}"
 
     def identity(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class SegmentSource:
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of a range, one segment file after the other."""
         if not log_range.place:
-            # A broker always has a segment file, even if the partition has no records.
+            # The segment files are missing, because a broker has one even if the partition has no records.
             lost = Damage(
                 log_range.state_partition, 0, max(log_range.start - 1, 0), "there is no segment file"
             )
@@ -132,7 +132,8 @@ class SegmentSource:
                 if len(found.records):
                     expected = max(expected, int(found.records.log_offset[-1]) + 1)
                 is_past = found.records.reaches(log_range.end)
-                # Check the length in the batch header, so that an invalid length causes no large read.
+                # Check the length in the batch header first, because an invalid length could cause a very
+                # large read.
                 size_bytes = _read_batch_size(rest)
                 is_cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
                 is_end = len(data) < wanted_bytes or position + len(rest) >= end
@@ -149,7 +150,7 @@ class SegmentSource:
                     yield replace(records, unread_bytes=end - position)
                     return
                 why = found.found or f"its last batch is cut off at byte {position}"
-                position = _find_batch_in_file(number, file, position + 1, end)
+                position = _find_valid_batch_in_file(number, file, position + 1, end)
                 following = log_range.end
                 if position < end:
                     following = int.from_bytes(os.pread(file.fileno(), 8, position))
@@ -158,7 +159,10 @@ class SegmentSource:
                 yield replace(records, damages=(damage,))
 
     def _partition_folders(self) -> dict[int, Path]:
-        """Return the directory of each state partition. Raises ConfigError unless there is one topic."""
+        """Return the directory of each state partition.
+
+        Raises ConfigError unless the directory has exactly one topic.
+        """
         given = Path(self.folder)
         if given.is_dir() and (named := _FOLDER.fullmatch(given.resolve().name)) and _list_segments(given):
             return {int(named[2]): given}
@@ -212,16 +216,16 @@ def _is_torn_write(state_partition: int, data: bytes) -> bool:
         return False
     if size_bytes and size_bytes <= len(data) and not _has_unwritten_part(data[:size_bytes]):
         return False
-    return _find_batch(state_partition, data) is None
+    return _find_valid_batch(state_partition, data) is None
 
 
 def _has_unwritten_part(batch: bytes) -> bool:
-    """Return whether a part of a batch may never have been written: a disk sector or its end is zero."""
+    """Return whether a part of a batch may never have been written: a sector or the end is zero."""
     return bytes(_SECTOR_BYTES) in batch or not any(batch[-_UNWRITTEN_END_BYTES:])
 
 
-def _find_batch(state_partition: int, data: bytes) -> int | None:
-    """Return the position of the first valid batch; None if there is none."""
+def _find_valid_batch(state_partition: int, data: bytes) -> int | None:
+    """Return the position of the first valid batch in the data; None if there is none."""
     at = data.find(MAGIC, _MAGIC_AT)
     while at >= 0:
         begin = at - _MAGIC_AT
@@ -235,12 +239,12 @@ def _find_batch(state_partition: int, data: bytes) -> int | None:
     return None
 
 
-def _find_batch_in_file(state_partition: int, file: BinaryIO, position: int, end: int) -> int:
-    """Return the position of the first valid batch at or after a position; `end` if there is none."""
+def _find_valid_batch_in_file(state_partition: int, file: BinaryIO, position: int, end: int) -> int:
+    """Return a file's first position of a valid batch at or after `begin`; `end` if there is none."""
     for begin in range(position, end, _BATCH_BYTES_MAX):
         # Every batch that begins in the first half is read completely.
         data = os.pread(file.fileno(), min(2 * _BATCH_BYTES_MAX, end - begin), begin)
-        at = _find_batch(state_partition, data)
+        at = _find_valid_batch(state_partition, data)
         if at is not None:
             return begin + at
     return end

@@ -1,4 +1,4 @@
-"""Read a state log as a Spark DataFrame of `RECORDS`, with a Python data source over any recovery source.
+"""Read a state log as a Spark DataFrame of `RECORDS`: a Python data source for every kind of source.
 
     spark.dataSource.register(StateLogDataSource)
     spark.read.format("share_state").option("from", "kafka:__share_group_state")
@@ -6,8 +6,8 @@
 
 Log offsets are fixed when the DataFrame is made, so that each read has the same records.  Filters on state
 partition, log offset and time are pushed down to the source if `spark.sql.python.filterPushdown.enabled` and
-the option `push_filters` are true. Spark rejects a reader with filter pushdown while the setting is false.
-`readStream` follows the log; a micro-batch has the records between two log offsets.
+the option `push_filters` are true. If only the option is true, Spark rejects the reader. `readStream` follows
+the log; a micro-batch has the records between two log offsets.
 """
 
 import json
@@ -73,20 +73,20 @@ class StateLogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format`."""
+        """Return the name of the data source for `spark.read.format`."""
         return FORMAT
 
     def schema(self) -> "StructType":
-        """Return the columns of `RECORDS`."""
+        """Return the schema, which has the columns of `RECORDS`."""
         return from_arrow_schema(RECORDS)
 
     def reader(self, schema: "StructType") -> "StateLogReader":
-        """Return the reader of the whole log."""
+        """Return the batch reader of the whole log."""
         options = {name.lower(): value for name, value in self.options.items()}
         return (FilteringReader if options.get("push_filters") == "true" else StateLogReader)(options)
 
     def streamReader(self, schema: "StructType") -> "StateLogStreamReader":
-        """Return the reader of appended records."""
+        """Return the streaming reader, which follows the log."""
         return StateLogStreamReader(dict(self.options))
 
 
@@ -111,7 +111,7 @@ def _open_source(options: Mapping[str, str]) -> Source:
 
 @dataclass
 class FilterBounds:
-    """The rows that pass the filters: an inclusive interval for each column, and state partitions."""
+    """The rows that pass pushed-down filters: an inclusive interval for each column, and state partitions."""
 
     lowest: dict[str, int]
     highest: dict[str, int]
@@ -140,15 +140,15 @@ class FilterBounds:
         self.lowest[column] = max(low, self.lowest.get(column, -END))
         self.highest[column] = min(high, self.highest.get(column, END))
 
-    def _is_within(self, column: str, value: int) -> bool:
+    def _is_within_bounds(self, column: str, value: int) -> bool:
         return self.lowest.get(column, -END) <= value <= self.highest.get(column, END)
 
     def restrict_range(self, each: LogRange) -> LogRange | None:
-        """Return the part of a range that can have rows that pass the filters; None if it cannot have any."""
+        """Return the part of a log range that can have rows that pass the filters; None if there is none."""
         if each.state_partition == ALL:
             return each
         known = self.state_partitions
-        if not self._is_within("state_partition", each.state_partition):
+        if not self._is_within_bounds("state_partition", each.state_partition):
             return None
         if known is not None and each.state_partition not in known:
             return None
@@ -158,7 +158,7 @@ class FilterBounds:
 
     def filter_records(self, records: Records) -> Records:
         """Return the records that pass the filters."""
-        if not self._is_within("state_partition", records.state_partition):
+        if not self._is_within_bounds("state_partition", records.state_partition):
             return records.select_offsets(0, 0)
         wanted = np.ones(len(records), np.bool_)
         for name in ("log_offset", "timestamp_ms"):
@@ -169,7 +169,7 @@ class FilterBounds:
 
 
 class StateLogReader(DataSourceReader):
-    """A batch reader: plans on the driver, and reads one range in each task."""
+    """A batch reader, which plans on the driver and reads one log range in each task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         as_of = options.get("as_of_offset")
@@ -178,9 +178,10 @@ class StateLogReader(DataSourceReader):
         self._bounds = FilterBounds({}, {})
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges that can have rows."""
+        """Return the log ranges that can have rows."""
         narrowed = (self._bounds.restrict_range(log_range) for log_range in self._plan.ranges)
-        # If there is no partition, Spark assumes that partitions are not implemented; so return an empty one.
+        # If this method returns no partition, Spark assumes that it is not implemented, so return an empty
+        # range.
         ranges = [each for each in narrowed if each is not None] or [LogRange(ALL, 0, 0, 0)]
         return [InputPartition(each) for each in ranges]
 
@@ -195,7 +196,7 @@ class StateLogReader(DataSourceReader):
 
 
 class FilteringReader(StateLogReader):
-    """A batch reader that plans and reads only ranges and rows that pass the filters."""
+    """A batch reader that plans and reads only log ranges and rows that pass the filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Apply filters on state partition, log offset and time; Spark applies all filters again."""
@@ -225,7 +226,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def initialOffset(self) -> dict[str, int]:
-        """Return the first offsets of the stream: `starting_offsets`, or the log start offsets."""
+        """Return the log offsets at which the stream begins: `starting_offsets`, or the log start offsets."""
         given = self._options.get("starting_offsets")
         starts = {str(p): start for p, start in self._source.plan(LogCut()).starts.items()}
         return starts | {str(p): o for p, o in ({} if not given else parse_offsets(given)).items()}
@@ -240,7 +241,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._read_end_offsets()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return the end of the next micro-batch; the limit is divided among the state partitions."""
+        """Return the end offsets of the next micro-batch; `max_records` is divided among state partitions."""
         ends = self._until or self._read_end_offsets()
         if not isinstance(limit, ReadMaxRows):
             return {p: max(end, start.get(p, 0)) for p, end in ends.items()}
@@ -250,7 +251,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {p: start.get(p, 0) + ceil(count * part) for p, count in behind.items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Plan the ranges between two offsets, without records that were pruned since."""
+        """Plan the log ranges between two stream offsets, without records that were pruned since."""
         since = {int(p): offset for p, offset in start.items()}
         until = {int(p): offset for p, offset in end.items()}
         if all(since.get(p, 0) >= offset for p, offset in until.items()):
@@ -273,7 +274,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 left = replace(left, start=pruned.start)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing, because only the coordinator prunes the log."""
+        """Do nothing when a micro-batch is complete, because only the coordinator prunes the log."""
 
 
 def records_frame(

@@ -1,4 +1,4 @@
-"""Read a live state topic, this project's or Kafka's: list the offsets once, and fetch each range separately.
+"""Read a live state topic, this project's or Kafka's: list its offsets once, and fetch each range separately.
 
 Record batches are fetched undecoded, so that owner epochs, producer ids and leader epochs are available.  The
 reader joins no consumer group and commits no offsets.  It reads up to the high watermark, including records
@@ -40,7 +40,7 @@ _END_OF_ANSWERS = None
 
 _PLAIN = ClientSecurity()
 
-# A request for an offset of each of some partitions of a broker.
+# A function that requests the start or end offsets of some partitions from a broker.
 _ListRequest = Callable[..., Awaitable[Mapping[int, ListedOffset]]]
 
 
@@ -56,7 +56,7 @@ class TopicSource:
 
     @property
     def text(self) -> str:
-        """The source in the form of --from."""
+        """The source as the value of the option --from."""
         return f"kafka:{self.topic}"
 
     def identity(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ class TopicSource:
         return {name: value for name, value in found.items() if value}
 
     def plan(self, cut: LogCut) -> ReadPlan:
-        """List the start and end offsets of all partitions; each is one range."""
+        """List the start and end offsets of all state partitions; each state partition is one log range."""
         return run_coroutine_on_thread(self._make_plan(cut))
 
     async def _make_plan(self, cut: LogCut) -> ReadPlan:
@@ -89,9 +89,9 @@ class TopicSource:
             if shape is None:
                 raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
             partitions = range(shape.partitions)
-            # List the starts first. Records that are pruned between both requests are then detected by the
-            # read. If the ends were listed first, the snapshot that replaces pruned records might be after
-            # the listed end.
+            # List the starts first. List the starts first; if records are pruned before the ends are listed,
+            # the read detects that. In the other order, the snapshot that replaces pruned records might be
+            # after the listed end.
             starts = await self._list_offsets(brokers, partitions, brokers.list_start_offsets)
             ends = await self._list_offsets(brokers, partitions, brokers.list_end_offsets)
             if cut.time_ms is not None:
@@ -107,7 +107,7 @@ class TopicSource:
         return ReadPlan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Yield the records of a range; a separate thread fetches while this one parses."""
+        """Yield the records of a range; another thread fetches batches, and this thread parses them."""
         answers: queue.Queue[bytes | BaseException | None] = queue.Queue(_ANSWERS_MAX)
         closed = threading.Event()
 
@@ -158,7 +158,10 @@ class TopicSource:
             yield replace(found.records.select_offsets(log_range.start, log_range.end), damages=damages)
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
-        """Fetch a range and put complete batches into the queue. Raises PrunedError, LogUnavailable."""
+        """Fetch a log range, and put complete record batches into the queue.
+
+        Raises PrunedError, LogUnavailable.
+        """
         partition, position = log_range.state_partition, log_range.start
         loop = asyncio.get_running_loop()
         async with self._connect_to_brokers() as brokers:
@@ -203,7 +206,10 @@ class TopicSource:
     async def _list_offsets(
         self, brokers: Any, partitions: Collection[int], ask: _ListRequest, *arguments: int
     ) -> dict[int, int]:
-        """List an offset of each partition; retry until all are known. Raises LogUnavailable."""
+        """List the start or end offset of each state partition; retry until all are known.
+
+        Raises LogUnavailable.
+        """
         found: dict[int, int] = {}
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.timeout_s

@@ -1,4 +1,4 @@
-"""Make the connection options of a topic from the coordinator's settings."""
+"""Make the options for connecting to a state topic from the coordinator's settings."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from coordinator.security.client_security import make_client_security
 
 
 def make_topic_options(config: Config) -> dict[str, Any]:
-    """Return the keyword arguments of `open_source` for a topic."""
+    """Return the keyword arguments of `open_source` for a state topic."""
     return {
         "bootstrap_servers": config.bootstrap_servers,
         "request_timeout_s": config.request_timeout_ms / 1000,

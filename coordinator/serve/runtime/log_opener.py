@@ -37,7 +37,7 @@ class LogOpener:
 
         Raises LogRefused, and other errors that a retry cannot resolve.
         """
-        return await run_until_set(self._try_open(), stop_requested)
+        return await run_until_set(self._try_open_log(), stop_requested)
 
     async def _try_open_log(self) -> None:
         pause_s = PAUSE_FIRST_S

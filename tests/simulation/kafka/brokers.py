@@ -2,19 +2,16 @@
 
 * A request or its response is lost, or a request arrives after its sender has retried on another connection.
 * All appends of a process are delayed for some time.
-* A process cannot reach a broker.
-* A broker dies. Other brokers become leaders of its partitions, possibly without its producer state.
-* A broker is disconnected from the other brokers. It does not detect that they lead its partitions, returns
-old
-  end offsets, and acknowledges no write.
-* The metadata of brokers is updated with different delays after an election.
-* A new leader answers OFFSET_NOT_AVAILABLE at first.
-* The state of idle producers expires.
-* An unclean election loses the newest records of a partition; a clean one loses no acknowledged record.
+* A coordinator process cannot reach a broker. * A broker dies. After a broker fails, other brokers become
+leaders of its partitions, possibly without its producer state. * A broker is disconnected from the other
+brokers. The disconnected broker does not detect that others lead its partitions, returns old end offsets, and
+acknowledges no write. * The metadata of brokers is updated with different delays after an election. * A new
+leader answers OFFSET_NOT_AVAILABLE at first. * The state of idle producers expires. * An unclean election
+loses the newest records of a partition; a clean one loses no acknowledged record.
 
-An append is uncommitted until all in-sync replicas have it: readers do not see it, its response waits, and
-the next leader may not have it. A delayed request never arrives after its broker has restarted, because Kafka
-closes the connection, or after the producer state has expired, which takes a day.
+An append is uncommitted until all in-sync replicas have it. Until then, readers do not see the records, the
+response waits, and the next leader may lack the records. A delayed request never arrives after its broker has
+restarted, because Kafka closes the connection, or after the producer state has expired, which takes a day.
 """
 
 import asyncio
@@ -39,7 +36,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True)
 class BrokerFaults:
-    """The faults of brokers. Rates are per request; times are means in seconds."""
+    """The faults of brokers. The faults of brokers. Rates are per request; times are means in seconds."""
 
     travel_s: float = 0.002
     request_lost_rate: float = 0.0
@@ -81,17 +78,17 @@ class SimBrokers:
         self.partitions = [SimPartition(loop, 1 + partition % nodes) for partition in range(partitions)]
         self.configs: dict[str, str] = {}
         self.down: set[int] = set()
-        # The number of times that each node died.
+        # How often each node was killed.
         self.lives = dict.fromkeys(self.nodes, 0)
         # Pairs of process name and node id that cannot communicate.
         self.blocked: set[tuple[str, int]] = set()
-        # The time until which the appends of a process are delayed, by process name.
+        # By process name, the time until which its appends are delayed.
         self.held: dict[str, float] = {}
         # The end offsets of each disconnected node at its disconnection.
         self.views: dict[int, list[int]] = {}
         # The partitions in the metadata of each node.
         self._metadata = {node: self._current_metadata() for node in self.nodes}
-        # These delays have their own random generators, so that they do not change other random choices.
+        # These delays have separate random generators, so that other random choices do not change.
         self._delays, self._replica_delays = Random(nodes), Random(nodes)
         self._producer_ids: dict[str, tuple[int, int]] = {}
         self.topic, self.topic_id = "state", bytes(range(16))
@@ -112,7 +109,7 @@ class SimBrokers:
         return max(0.0, self.held.get(name, 0.0) - self.loop.time())
 
     def set_down(self, *nodes: int) -> None:
-        """Stop these nodes, and start all others, without elections."""
+        """Stop these nodes, and start all other nodes, without elections."""
         for node in set(nodes) - self.down:
             self.lives[node] += 1
             self.on_kill(node)
@@ -172,13 +169,13 @@ class SimBrokers:
                 self._elect_leader(number, kafka.NO_NODE)
 
     def _elect_leader(self, number: int, not_node: int) -> None:
-        """Elect a leader cleanly: the new leader has all committed records, and maybe some others."""
+        """Elect a leader that has all committed records, and maybe some uncommitted records."""
         partition, rng = self.partitions[number], self.rng
         connected = [node for node in self.nodes if node not in self.down and node not in self.views]
         others = [node for node in connected if node != not_node] or connected
         if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
             return
-        # A previous leader that is alive and connected responds to the appends in progress.
+        # A previous leader that is alive and connected responds to its appends in progress with an error.
         code = None if partition.leader == kafka.NO_NODE else ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition.change_leader(rng.choice(others), self._replica_delays, code)
         self._publish_leader(number)
@@ -230,7 +227,7 @@ class SimBrokers:
                 if partition.appended_s.get(producer_id, 0.0) < older_than_s:
                     del partition.producers[producer_id]
 
-    # Requests. Each method takes the receiving node.
+    # Requests. The methods below serve requests; `node` is the node that receives the request.
 
     def _is_leader(self, node: int, number: int) -> bool:
         return self.partitions[number].leader == node and node not in self.views
@@ -238,7 +235,7 @@ class SimBrokers:
     def _is_replaced_leader(self, node: int, number: int) -> bool:
         return node in self.views and self._metadata[node][number].leader == node
 
-    def _draw_error(self, codes: Sequence[int]) -> int:
+    def _draw_request_error(self, codes: Sequence[int]) -> int:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
@@ -264,7 +261,7 @@ class SimBrokers:
                 produced = partition.write(sender.name, batch, self.loop.time())
                 self._replicate(partition)
                 # Sometimes the leader responds with an error before the replicas have the records.
-                slow = self._draw_error(
+                slow = self._draw_request_error(
                     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
                 )
                 answers[number] = ProduceResult(slow, -1) if slow else produced
@@ -280,7 +277,7 @@ class SimBrokers:
 
     def _draw_produce_error(self) -> int:
         """Return the error code with which a leader refuses the next batch, or NONE."""
-        return self._draw_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+        return self._draw_request_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
 
     def _replicate(self, partition: SimPartition) -> None:
         """Commit the records of a partition when all in-sync replicas have them."""
@@ -294,7 +291,7 @@ class SimBrokers:
             partition.commit(partition.end)
 
     def _schedule_commit(self, when_s: float, partition: SimPartition) -> None:
-        """Commit the present records of a partition at a time, unless another leader is elected before."""
+        """Commit a partition's present records at a later time, unless another leader is elected before."""
         end, leader_epoch = partition.end, partition.leader_epoch
 
         def commit_in_same_epoch() -> None:
@@ -304,7 +301,7 @@ class SimBrokers:
         self.loop.call_at(when_s, commit_in_same_epoch)
 
     def list_end_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return end offsets; a disconnected node returns those of its disconnection."""
+        """Return end offsets; a disconnected node returns the values at its disconnection."""
         return {number: self._end_offset(node, number) for number in numbers}
 
     def _end_offset(self, node: int, number: int) -> ListedOffset:
@@ -326,7 +323,7 @@ class SimBrokers:
         }
 
     def fetch(self, node: int, positions: Mapping[int, tuple[int, int]]) -> Mapping[int, FetchResult]:
-        """Return some batches from each position, the last of which may be incomplete."""
+        """Return some record batches from each position; the last batch may be incomplete."""
         return {number: self._fetch(node, number, *position) for number, position in positions.items()}
 
     def _fetch(self, node: int, number: int, leader_epoch: int, position: int) -> FetchResult:
@@ -378,7 +375,7 @@ class SimBrokers:
         return ErrorCode.NONE, connected[crc32(transactional_id.encode()) % len(connected)]
 
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
-        """Return a producer id, whose epoch is higher than before for the same transactional id."""
+        """Return a producer id and epoch; for a known transactional id, the epoch is higher than before."""
         if node in self.views:
             return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
         if transactional_id is not None and self.find_coordinator(node, transactional_id)[1] != node:

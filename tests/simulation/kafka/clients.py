@@ -10,22 +10,23 @@ from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Clients, CoordinatorConnection
 from tests.simulation.history import Violation
 
-# Returns the place (index) of the coordinator that owns a state partition in the current assignment, or None.
+# A function that returns the index of the coordinator that owns a state partition in the current assignment,
+# or None.
 Owner = Callable[[int], int | None]
 
 
 @dataclass
 class MultiCoordinatorClients(Clients):
-    """Clients that know the addresses of all coordinators. A node id is the place of a coordinator."""
+    """Clients that know the addresses of all coordinators. A node id is the index of a coordinator."""
 
     _: KW_ONLY
     owner: Owner
     rng: Random
     # The fraction of requests that are sent to a random coordinator.
     misrouted_rate: float
-    # Places of coordinators that clients cannot connect to, because the network is partitioned.
+    # Indexes of coordinators that clients cannot connect to, because the network is partitioned.
     unreachable_places: set[int]
-    # The place that a client uses for a state partition until a request fails, by client and partition.
+    # By client and state partition: the index of the coordinator that the client uses until a request fails.
     _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def address(self, node: int | None) -> HostPort:
@@ -43,7 +44,7 @@ class MultiCoordinatorClients(Clients):
         return peer
 
     def assumed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
-        """Return the place to which a client sends requests for a share-partition."""
+        """Return the index of the coordinator to which a client sends requests for a share-partition."""
         shard = state_partition(key, self.state_partitions)
         if self._known.get((client_name, shard)) in self.unreachable_places:
             del self._known[client_name, shard]
@@ -58,14 +59,14 @@ class MultiCoordinatorClients(Clients):
         return self._known[client_name, shard]
 
     def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
-        """Let a client choose the coordinator of a share-partition again, with a probability of 70 %."""
+        """With a probability of 70 %, let the client choose the coordinator of the share-partition again."""
         if self.rng.random() < 0.7:
             self._known.pop((client_name, state_partition(key, self.state_partitions)), None)
 
     def reachable_keys(
         self, peer: CoordinatorConnection, keys: Sequence[SharePartitionKey]
     ) -> Sequence[SharePartitionKey]:
-        """Return the keys whose shards the node of a connection owns; sometimes, or if none, all keys."""
+        """Return the keys whose shards the connection's node owns; if none, and sometimes, all keys."""
         if self.rng.random() < self.misrouted_rate + 0.05:
             return keys
         return [key for key in keys if self.coordinating_node(key) == peer.node] or keys

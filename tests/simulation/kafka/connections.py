@@ -1,4 +1,4 @@
-"""Connections of coordinators to the simulated brokers, over a network that loses and delays requests.
+"""Simulate the connections of coordinators to brokers, over a network that loses and delays requests.
 
 A connection delivers requests and responses in order. If a request or response is lost, no later response
 arrives on the connection. A request arrives even if the process that sent it is paused or dead.
@@ -28,7 +28,7 @@ PROCESS_NAME = "one"
 _PRODUCE = 0
 # The newest API versions of brokers that support neither DescribeConfigs nor DeleteGroups.
 _NO_CONFIGS_OR_GROUP_DELETIONS = {32: -1, DELETE_GROUPS: -1}
-# The seconds after which a client detects the loss of a response that `responses_lost` causes.
+# The seconds after which a client detects that a response was lost because of `responses_lost`.
 _RESPONSE_LOST_S = 0.1
 # The minimum time between two events on a connection, which preserves their order.
 _STEP_S = 1e-7
@@ -47,7 +47,8 @@ class BrokerNetwork:
     ) -> None:
         """Create a broker for each node.
 
-        `request_timeout_s` is the timeout of the processes. `newest` limits the versions of some APIs.
+        `request_timeout_s` is the timeout of the processes. `newest` maps API keys to the newest version that
+        brokers support.
         """
         self.brokers = brokers
         self.membership = membership
@@ -59,22 +60,26 @@ class BrokerNetwork:
         self._nodes = {address: node for node, address in brokers.addresses.items()}
         self._connections: dict[BrokerConnection, None] = {}
         self._dead: set[str] = set()
-        # The number of produce requests, and of produce responses, that are lost next.
+        # How many of the next produce requests, and of the next produce responses, are lost.
         self.requests_lost = self.responses_lost = 0
         brokers.on_kill = self._close_connections_to
 
     def join_network(self, network: Network) -> "BrokerNetwork":
-        """Make the brokers reachable in a network at their addresses."""
+        """Register the brokers in a network, under their addresses."""
         network.brokers |= dict.fromkeys(self._nodes, self)
         return self
 
     async def open(self, protocol: asyncio.Protocol, address: tuple[str, int]) -> asyncio.Transport:
-        """Connect the current process to a broker. Raises ConnectionRefusedError if it cannot reach it."""
+        """Connect the current process to a broker.
+
+        Raises ConnectionRefusedError if the process cannot reach the broker.
+        """
         brokers, process, node = self.brokers, PROCESS.get(), self._nodes[address]
         name = PROCESS_NAME if process is None else process.name
         await asyncio.sleep(self.draw_travel_s() + self.draw_travel_s())
         if not self.reaches(name, node):
-            # A firewall may drop the packets, so that the caller waits, or the connection is refused.
+            # An unreachable broker either refuses the connection, or a firewall drops the packets, so that
+            # the caller waits.
             if node not in brokers.down and brokers.rng.random() < 0.5:
                 await asyncio.Event().wait()
             raise ConnectionRefusedError(f"broker {node} refuses connections")
@@ -87,17 +92,17 @@ class BrokerNetwork:
         return name not in self._dead and self.brokers.reaches(name, node)
 
     def can_reach_group(self, name: str) -> bool:
-        """Return whether no fault affects the next group request or response of a process."""
+        """Return whether the next group request or response of a process arrives."""
         membership = self.membership
         assert membership is not None
         return name not in membership.blocked and membership.rng.random() >= membership.faults.lost_rate
 
     def draw_travel_s(self) -> float:
-        """Return a random duration of a message on the network, in seconds."""
+        """Return a random time, in seconds, that a message needs in the network."""
         return self.brokers.rng.expovariate(1 / self.brokers.faults.travel_s)
 
     def disconnect(self, name: str) -> None:
-        """Close the connections of a process that ends, which then reaches no broker any more."""
+        """Close the connections of a process that ends; it then reaches no broker any more."""
         self._dead.add(name)
         for connection in [each for each in self._connections if each.name == name]:
             connection.abort()
@@ -113,7 +118,7 @@ class BrokerNetwork:
 def connect_to_brokers(
     brokers: SimBrokers, request_timeout_s: float, share_groups: ShareGroups | None = None
 ) -> BrokerNetwork:
-    """Connect the current task, as the process PROCESS_NAME, to brokers over a network without faults."""
+    """Connect the current task to brokers over a network without faults; the task acts as PROCESS_NAME."""
     PROCESS.set(Process(PROCESS_NAME))
     brokers.loop.network = Network(brokers.loop, Random(1), NetFaults())
     network = BrokerNetwork(brokers, request_timeout_s, share_groups=share_groups)
@@ -190,7 +195,7 @@ class BrokerConnection(asyncio.Transport):
         self._protocol = protocol
 
     def close(self) -> None:
-        """Close the connection. Requests in flight still arrive."""
+        """Close the connection. Close the connection; requests in flight still arrive."""
         if not self._closed:
             self._closed = True
             self._brokers.loop.call_soon(self._close_connection, context=self._client)
@@ -225,7 +230,7 @@ class BrokerConnection(asyncio.Transport):
         self._brokers.loop.call_at(when_s, callback, *args, context=context)
 
     def _receive_request(self, sender: RequestSender, frame: bytes) -> None:
-        """Called when a request arrives at the broker, which serves one request of a connection at a time."""
+        """Called when a request arrives at the broker, which serves a connection's requests one by one."""
         brokers = self._brokers
         if brokers.lives[self.node] != self._life or not brokers.reaches(self.name, self.node):
             if not self._silent:

@@ -21,7 +21,7 @@ _OPERATOR = {
     AUTHORIZE_WRITE: lambda: None,
     PRINCIPAL: HttpPrincipal("token operator", "127.0.0.1", may_write=True),
 }
-# The documented statuses: done, unknown shard, refused, and owned by another coordinator.
+# The documented HTTP statuses: done, unknown shard, refused, and owned by another coordinator.
 _STATUSES = (200, 404, 409, 503)
 
 

@@ -1,15 +1,16 @@
 """Check histories of a cluster that lost acknowledged records by unclean elections.
 
-A history consists of eras. A loss of records ends an era: all operations that were acknowledged until then
-may be lost. The owner detects the loss and must claim the log again. The next era begins with this claim and
-with the states that are then in the log.
+A history consists of eras. A loss of records ends an era: all operations that were acknowledged before the
+loss may be lost. The owner detects the loss and must claim the log again. The next era begins with this
+claim, and with the states in the log at that time.
 
 All checkers are applied to each era. A request between the loss and the claim must not be answered before the
 claim; otherwise the owner has not detected the loss. If an election loses only records of later owners,
 including their claims, the owner before them continues, and the next era begins at once.
 
-An owner detects the loss with its next append. Until then, it answers reads from memory during its lease. So
-an operation that begins within a lease after the loss is checked as one with an unknown outcome.
+An owner detects the loss with its next append. Before that append, the owner answers reads from memory during
+its lease. So an operation that begins within a lease after the loss is checked as if its outcome were
+unknown.
 """
 
 from dataclasses import replace
@@ -58,7 +59,7 @@ class LogTruncations:
             partition.on_write = lambda number=number: self._on_record_written(number)  # type: ignore[misc]
 
     def lose_newest_records(self, number: int, rng: Random) -> None:
-        """Elect a leader that lacks the newest records of a state partition."""
+        """Elect a leader that lacks the newest records of a state partition, and record the loss."""
         partition = self._brokers.partitions[number]
         offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
@@ -158,7 +159,7 @@ def _check_losses_are_detected(ops: list[Operation], losses: list[Truncation]) -
 
 
 def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:
-    """Return the operations between two points; those that cross one of them get an unknown outcome."""
+    """Return the operations between two times; operations in progress then get an unknown outcome."""
     era = History()
     for op in ops:
         end_point = op.answered if op.known else op.deadline

@@ -1,14 +1,14 @@
 """Run the real group membership on virtual time, with a simulated group coordinator and network.
 
-The group coordinator is `tests.kafka_in_memory.group_coordinator`, with Kafka's rules for classic groups.
+The group coordinator `tests.kafka_in_memory.group_coordinator` has Kafka's rules for classic groups. These
+faults occur:
 
 * A request or response is lost.
 * A process cannot reach the group coordinator.
 * The group moves to another broker.
 * A member is removed from the group.
 * The group coordinator is disconnected from the other brokers, and another broker becomes group coordinator.
-The
-  disconnected one continues with its old state (`StaleGroup`).
+The disconnected group coordinator continues with its old state (`StaleGroup`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ from tests.simulation.loop import SimLoop
 class StaleGroup:
     """A disconnected group coordinator that does not know that another broker coordinates the group.
 
-    It continues with the group in its memory: heartbeats of members that reach it succeed. Its writes to the
-    group's partition fail, so it distributes no new assignment.
+    Heartbeats of members that reach this group coordinator succeed, because the group is still in its memory.
+    Its writes to the group's partition fail, so it distributes no new assignment.
     """
 
     def __init__(self, group: GroupCoordinator, node: int, loop: SimLoop) -> None:
@@ -76,7 +76,7 @@ class StaleGroup:
         return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def describe(self) -> DescribeResult:
-        """Return the members and assignments at the disconnection, or none after a rebalance."""
+        """Return the members and assignments at the time of the disconnection, or none after a rebalance."""
         return self._described
 
     def leave(self, member_id: str) -> int:
@@ -93,7 +93,7 @@ REACHABILITY_INTERVAL_S = 2.0
 
 @dataclass(frozen=True)
 class MembershipFaults:
-    """The heartbeat interval, the session timeout, and the fraction of lost requests and responses."""
+    """The heartbeat interval, the session timeout, and the fraction of messages that are lost."""
 
     heartbeat_s: float = 1.0
     session_s: float = 6.0
@@ -101,7 +101,7 @@ class MembershipFaults:
 
 
 class Membership:
-    """The group, and the real group membership of all processes."""
+    """The group of coordinators, with the real membership code in each process."""
 
     def __init__(
         self,
@@ -119,7 +119,8 @@ class Membership:
         self.blocked: set[str] = set()
         self.brokers = brokers
         self.group = GroupCoordinator(session_s=faults.session_s, rebalance_s=faults.session_s)
-        # By node id: the group at disconnected brokers, and the group coordinator that each of them knows.
+        # By node id of each disconnected broker: the group in its memory, and the group coordinator that it
+        # knows.
         self.stale: dict[int, StaleGroup] = {}
         self._coordinators_known: dict[int, int] = {}
         self._shards = shards
@@ -129,7 +130,7 @@ class Membership:
         self._read: list[bytes] = []
 
     def create_ownership(self, replica: Replica, bootstrap_servers: str) -> Ownership:
-        """Create the group membership of a process."""
+        """Create the object with which a process takes part in the group."""
         faults = self.faults
 
         def make_client() -> KafkaGroupClient:
@@ -176,7 +177,7 @@ class Membership:
         return None if owner is None else owner.instance
 
     def is_settled(self, names: set[str]) -> bool:
-        """Return whether the members are exactly `names`, and own all shards in the assignment."""
+        """Return whether the group members are exactly `names`, and all shards are assigned to them."""
         owners = {self.owner(shard) for shard in range(self._shards)}
         members, _ = self._newest_members()
         is_stable = self.group.state == STABLE or not self.group.members
@@ -204,7 +205,7 @@ class Membership:
         self._coordinators_known.pop(node, None)
 
     def coordinator_at(self, node: int) -> "GroupCoordinator | StaleGroup | None":
-        """Return the group at a broker, or None if the broker does not coordinate it."""
+        """Return the group of which a broker is the group coordinator, else None."""
         if node in self.stale:
             return self.stale[node]
         return self.group if node == self.group.node else None
@@ -214,7 +215,7 @@ class Membership:
         return self._coordinators_known.get(node, self.group.node)
 
     def next_error(self, api_key: int) -> int:
-        """Return NONE, because only the network fails requests."""
+        """Return NONE, because in this simulation only the network makes requests fail."""
         return ErrorCode.NONE
 
     def move_group_to(self, node: int) -> None:

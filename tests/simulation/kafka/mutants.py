@@ -1,4 +1,4 @@
-"""Mutants of coordinators that share a Kafka topic: each function plants one defect.
+"""Mutants of coordinators with their state in a Kafka topic: each function plants one defect.
 
 See `tests.simulation.mutants`.
 """
@@ -86,7 +86,7 @@ def claims_with_the_last_owner_epoch(patch: Patch) -> None:
 def accepts_append_at_unexpected_offset(patch: Patch) -> None:
     """Accept an append whose base offset is not the expected end offset.
 
-    The offset shows that the log has records of another owner in between, or was truncated.
+    An unexpected offset shows that another owner has appended records, or that the log was truncated.
     """
     handle_result = Appender._handle_produce_result
 
@@ -148,7 +148,7 @@ def treats_missing_response_as_success(patch: Patch) -> None:
 def treats_uncommitted_append_as_success(patch: Patch) -> None:
     """Acknowledge appends that the leader has, but not all in-sync replicas.
 
-    Their error codes are REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+    The error codes of these appends are REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND.
     """
     handle_result = Appender._handle_produce_result
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -352,7 +352,7 @@ def never_retries_a_failed_claim(patch: Patch) -> None:
 def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
     """Prune all records below the redundant offset, even if no later record has the owner's epoch and lease.
 
-    The next owner then finds neither in the log.
+    The next owner then finds neither the epoch nor the lease in the log.
     """
 
     def _prune(self: Any, ownership: Ownership) -> None:

@@ -62,7 +62,10 @@ async def _sleep_while_faulty(world: KafkaWorld, seconds: float) -> None:
 
 
 async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
-    """Disconnect a broker from the others. Usually the owner of a shard can reach only this broker."""
+    """Disconnect a broker from the other brokers.
+
+    In most cases, the owner of a shard can reach only this broker.
+    """
     brokers = world.brokers
     connected = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
     number = rng.randrange(len(brokers.partitions))
@@ -92,7 +95,8 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
 async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
     """Isolate a broker together with one coordinator, so that they can reach only each other.
 
-    Usually this broker is the group coordinator, and the isolated coordinator is its only member at first.
+    In most cases, this broker is the group coordinator, and the isolated coordinator is at first the only
+    member of the group.
     """
     brokers = world.brokers
     places = [
@@ -122,7 +126,7 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
         links: set[tuple[str, int]] = set()
         until_s = world.loop.time() + rng.expovariate(1 / world.plan.nemesis.owner_isolated_s)
         while world.faulty and world.loop.time() < until_s:
-            # Other processes may start in the meantime.
+            # Repeat this, because other processes may start in the meantime.
             links |= {
                 (process.name, other)
                 for process in world.alive()
@@ -186,7 +190,7 @@ async def _expire_producers(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _disconnect_broker_until_the_end(world: KafkaWorld, rng: Random) -> None:
-    """Disconnect a broker for the rest of the run, unless one is disconnected already."""
+    """Disconnect a broker for the rest of the simulation, unless a broker is disconnected already."""
     brokers = world.brokers
     leaders = [node for node in brokers.leaders() if node in brokers.nodes and node not in brokers.down]
     if world.stale_node is None and leaders:

@@ -19,7 +19,7 @@ _SEQUENCES = 1 << 31
 
 
 class ProducerState(NamedTuple):
-    """What a leader knows of a producer: epoch, base offsets by sequence of recent batches, next sequence."""
+    """A leader's state of a producer: epoch, recent batches' base offsets by sequence, next sequence."""
 
     epoch: int
     recent: dict[int, int]
@@ -94,7 +94,8 @@ class SimPartition(PartitionLog):
         # The number of times that the producer state was lost.
         self.forgotten = 0
         self.appended_s: dict[int, float] = {}
-        # All batches with the names of their writers, including pruned batches, without truncated ones.
+        # All batches with the names of their writers, including pruned batches, but without truncated
+        # batches.
         self.archive: list[tuple[str, bytes]] = []
         self.on_write: Callable[[], None] = lambda: None
         self.on_commit: Callable[[str, bytes], None] = lambda writer, batch: None
@@ -120,7 +121,7 @@ class SimPartition(PartitionLog):
         return produced
 
     def commit_future(self, base_offset: int) -> asyncio.Future[int] | None:
-        """Return the future of the commit of the batch at an offset; None if it is committed."""
+        """Return a future that is done when a batch is committed; None if it is committed already."""
         return next((batch.committed for batch in self.uncommitted if batch.base_offset == base_offset), None)
 
     def commit(self, end: int) -> None:
@@ -131,7 +132,7 @@ class SimPartition(PartitionLog):
             self.on_commit(*batch.written)
 
     def change_leader(self, leader: int, rng: Random, code: int | None) -> None:
-        """Begin the next leader epoch. The leader has all committed batches, and some uncommitted ones.
+        """Begin the next leader epoch. The new leader has all committed batches, and some others.
 
         `code` is the response of the previous leader to the appends in progress, None if it does not respond.
         """

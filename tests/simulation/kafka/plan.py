@@ -1,7 +1,7 @@
 """Draw the plan of a simulation of several coordinators from its seed. See `tests.simulation.plan`.
 
-If unclean elections lose acknowledged records, `log_truncation` checks the history, and no broker is
-disconnected, because it would continue to return the lost records.
+If unclean elections lose acknowledged records, `log_truncation` checks the history. Then no broker is
+disconnected, because a disconnected broker would continue to return the lost records.
 """
 
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ class KafkaNemesis(Nemesis):
     # A coordinator is disconnected from some brokers, from the group coordinator, or from both.
     disconnect_s: float | None = None
     disconnected_s: float = 8.0
-    # A broker is disconnected from the others. A coordinator may be disconnected together with it.
+    # A broker is disconnected from the others. A coordinator may be disconnected together with the broker.
     isolate_broker_s: float | None = None
     broker_isolated_s: float = 8.0
     # A broker and a coordinator are isolated together.
@@ -58,18 +58,18 @@ class KafkaNemesis(Nemesis):
     producers_expire_s: float | None = None
     # An unclean election loses the newest records of a partition.
     unclean_s: float | None = None
-    # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
-    # it, and it answers with its old metadata.
+    # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators can
+    # reach this broker, which answers with its old metadata.
     isolate_for_rest_s: float | None = None
     # For a while, the coordinators of share groups answer COORDINATOR_LOAD_IN_PROGRESS.
     groups_load_s: float | None = None
     groups_loaded_after_s: float = 20.0
     # An operator requests hand-overs of shards through the HTTP API.
     hand_over_s: float | None = None
-    # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
+    # The appends of a coordinator are delayed; the maximum is the delay of a late request.
     delay_appends_s: float | None = None
     appends_delayed_s: float = 8.0
-    # The fraction of these coordinators that is also disconnected from the group coordinator.
+    # The fraction of coordinators with delayed appends that is also disconnected from the group coordinator.
     delayed_without_group_rate: float = 0.5
 
 
@@ -90,7 +90,7 @@ class KafkaPlan(SimulationPlan):
     forwarding: bool = False
     coordinators: int = 2
     brokers: int = 3
-    # The rate of requests to a coordinator that is not the assigned owner.
+    # The fraction of requests to a coordinator that is not the assigned owner.
     misrouted_rate: float = 0.1
     broker_faults: BrokerFaults = field(default_factory=BrokerFaults)
     membership: MembershipFaults = field(default_factory=MembershipFaults)
@@ -132,7 +132,7 @@ class KafkaPlan(SimulationPlan):
 
     @property
     def latest_effect_s(self) -> float:
-        """The same seconds with faults: three pauses of each process add to them.
+        """The seconds after which a request cannot take effect, including three pauses of each process.
 
         A process may be paused before it receives the request, in its queue, and during the append.
         """
@@ -142,7 +142,7 @@ class KafkaPlan(SimulationPlan):
     def without_faults(self) -> "KafkaPlan":
         """Return the plan without faults."""
         limits = self.runtime_limits
-        # Delays have no upper limit, so the mean must be far below each timeout.
+        # Random delays have no upper limit, so their mean must be far below each timeout.
         slow_s = min(limits.write_timeout_s / 100, self.log_limits.request_timeout_s / 20)
         sound = BrokerFaults(
             travel_s=min(self.broker_faults.travel_s, slow_s),

@@ -33,7 +33,7 @@ class RecordedForwarder(Forwarder):
         self._history = history
 
     def hold_operation(self, call: Any, operation: Any, reason: Any) -> None:
-        """Hold an operation until its owner is known, and record whether the owner may have executed it."""
+        """Hold an operation until its owner is known; record that it may have been executed before."""
         super().hold_operation(call, operation, reason)
         was_not_executed = reason.message == NO_OWNER or reason.message.endswith(NOT_OURS)
         if operation.call is not None and not was_not_executed:
@@ -176,7 +176,7 @@ class KafkaProcess(CoordinatorProcess):
     # The methods of OwnershipListener.
 
     def on_assignment_changed(self, assignment: Assignment | None) -> None:
-        """Use a new assignment, or none if this process is not a member."""
+        """Use a new assignment, or no assignment if this process is not a member of the group."""
         self.assignment = assignment
         self._owners.set_assignment(assignment)
         self._directory.set_assignment(assignment)

@@ -1,8 +1,8 @@
 """Decide which records of a log are accepted, independently of `coordinator.log.claims`.
 
 A record is accepted if its owner epoch is the highest epoch that was claimed before it. If earlier claims
-were pruned, the owner epoch of the first record counts as claimed. Of the coordinator, this module uses only
-the replay of records into states.
+were pruned, the owner epoch of the first record counts as claimed. The only coordinator code that this module
+uses is the replay of records into states.
 """
 
 from collections.abc import Iterable
@@ -85,7 +85,7 @@ def replay_states(records: list[RawRecord], state_partition: int) -> dict[ShareP
 
 
 def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
-    """Return the states in a partition. Raises Violation if pruning has changed them.
+    """Return the states in a partition. Raises Violation if pruning has changed the states.
 
     The remaining records and all records ever written must result in the same states. If an election lost
     records, the states are not compared, because the owner may have pruned records that the lost records
@@ -106,7 +106,7 @@ def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey,
 
 
 def check_single_owner(records: list[RawRecord], number: int) -> None:
-    """Raise Violation if owner epochs do not increase, or if a record of another process is accepted."""
+    """Raise Violation if owner epochs do not increase, or if a non-owner's record is accepted."""
     claims = [written for written in records if written.is_claim]
     for before, after in pairwise(claims):
         if after.owner_epoch <= before.owner_epoch:

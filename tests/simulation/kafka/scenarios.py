@@ -1,7 +1,7 @@
 """Change random plans so that simulations reach situations that are rare with random faults.
 
-Half of the seeds keep their random plan. For the others, a scenario sets a few parameters, so that one
-situation occurs repeatedly. It disables most other faults; the remaining parameters stay random.
+Half of the seeds keep their random plan. For the other seeds, a scenario sets a few parameters, so that one
+situation occurs repeatedly. A scenario disables most other faults; the remaining parameters stay random.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,10 @@ _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
 def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a plan. `minutes` is the length of the phase with faults, or None for the default."""
+    """Draw a plan.
+
+    `minutes` is the length of the phase with faults in virtual time, or None for the default.
+    """
     plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
         change_plan = rng.choice(SCENARIOS)
@@ -117,16 +120,17 @@ def _set_session_timeout(plan: KafkaPlan, session_s: float) -> KafkaPlan:
     )
 
 
-def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
-    """Return the interval for 30% of the seeds, and None for the others."""
+def _draw_interval_or_none(rng: Random, every_s: float | None) -> float | None:
+    """Return the fault interval `every_s` with a probability of 30 %, else None (no such faults)."""
     return every_s if rng.random() < 0.3 else None
 
 
 def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Delay appends of an owner, so that they arrive after the appends of the next owner.
 
-    Usually the owners have no transactional id, so the broker does not fence these appends by producer epoch.
-    Most of them are snapshots, which would replace the state that the next owner has written.
+    In most cases, the owners have no transactional id, so the broker does not fence the delayed appends by
+    producer epoch. Most delayed appends are snapshots, which would replace the state that the next owner has
+    written.
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
@@ -137,8 +141,8 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             delay_appends_s=draw_log_uniform(rng, 2.0, 6.0),
             appends_delayed_s=3 * session_s,
             delayed_without_group_rate=0.9,
-            crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
-            leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
+            crash_s=_draw_interval_or_none(rng, plan.nemesis.crash_s),
+            leader_moves_s=_draw_interval_or_none(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
             plan.broker_faults,
@@ -160,7 +164,7 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             appends_delayed_s=draw_log_uniform(rng, 1.0, 4.0),
             delayed_without_group_rate=0.1,
             crash_s=draw_log_uniform(rng, 10.0, 30.0),
-            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
+            shuffle_s=_draw_interval_or_none(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, late_max_s=draw_log_uniform(rng, 4.0, 15.0)),
         log_limits=plan.log_limits._replace(
@@ -172,7 +176,7 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     )
 
 
-def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _keep_owner_on_disconnected_broker(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Let an owner reach only a disconnected broker; the next owner writes, and clients read at both."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
@@ -190,8 +194,8 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             isolate_broker_s=draw_log_uniform(rng, 2.0, 6.0),
             broker_isolated_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
             unreachable_rate=0.9,
-            disconnect_s=_keep_for_some_seeds(rng, plan.nemesis.disconnect_s),
-            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
+            disconnect_s=_draw_interval_or_none(rng, plan.nemesis.disconnect_s),
+            shuffle_s=_draw_interval_or_none(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
@@ -201,7 +205,7 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Isolate a broker and an owner together, while the broker continues to coordinate the group."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
-    plan = _serve_old_metadata(plan, rng)
+    plan = _keep_owner_on_disconnected_broker(plan, rng)
     return replace(
         _set_session_timeout(plan, session_s),
         coordinators=2,
@@ -214,7 +218,7 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             unreachable_rate=0.9,
             # When a member is removed, the group elects another owner at once, before the lease has ended.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
-            crash_s=_keep_for_some_seeds(rng, 10.0),
+            crash_s=_draw_interval_or_none(rng, 10.0),
             down_s=2 * session_s,
         ),
     )
@@ -230,7 +234,7 @@ def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
 
 
 def _serve_stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Disconnect a broker from the controller, but not from the coordinators, until the end.
+    """Until the end, disconnect a broker from the controller, but not from the coordinators.
 
     The disconnected broker reports old leaders. The other brokers report new leaders with a delay.
     """
@@ -240,8 +244,8 @@ def _serve_stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         nemesis=KafkaNemesis(
             isolate_for_rest_s=draw_log_uniform(rng, 1.0, 5.0),
             leader_moves_s=draw_log_uniform(rng, 2.0, 20.0),
-            crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
-            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
+            crash_s=_draw_interval_or_none(rng, plan.nemesis.crash_s),
+            shuffle_s=_draw_interval_or_none(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, metadata_delay_s=draw_log_uniform(rng, 0.01, 2.0)),
     )
@@ -256,8 +260,8 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
             shuffle_s=draw_log_uniform(rng, 1.0, 4.0),
-            disconnect_s=_keep_for_some_seeds(rng, plan.nemesis.disconnect_s),
-            leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
+            disconnect_s=_draw_interval_or_none(rng, plan.nemesis.disconnect_s),
+            leader_moves_s=_draw_interval_or_none(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
             plan.broker_faults,
@@ -287,8 +291,8 @@ def _delete_all_state(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         nemesis=KafkaNemesis(
             crash_s=draw_log_uniform(rng, 2.0, 8.0),
             down_s=draw_log_uniform(rng, 0.1, 4.0),
-            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
-            pause_s=_keep_for_some_seeds(rng, plan.nemesis.pause_s),
+            shuffle_s=_draw_interval_or_none(rng, plan.nemesis.shuffle_s),
+            pause_s=_draw_interval_or_none(rng, plan.nemesis.pause_s),
         ),
         membership=_make_membership(draw_log_uniform(rng, 2.0, 4.0)),
         prune_interval_ms=int(draw_log_uniform(rng, 100, 1_000)),
@@ -298,7 +302,7 @@ def _delete_all_state(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 SCENARIOS: tuple[ScenarioChange, ...] = (
     _delay_zombie_appends,
     _time_out_appends,
-    _serve_old_metadata,
+    _keep_owner_on_disconnected_broker,
     _move_shards_hastily,
     _delete_all_state,
 )

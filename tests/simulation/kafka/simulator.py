@@ -46,14 +46,14 @@ class KafkaSimulator(Simulation):
         self._clients: MultiCoordinatorClients
 
     def run(self) -> SimulationOutcome:
-        """Run with an order of brokers that depends on the seed only."""
+        """Run the simulation; the client library's order of brokers depends only on the seed."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(connections, "broker_order_seed", partial(random.getrandbits, 32))
             return super().run()
 
     def _run_checkers(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)
-        return self._world.truncations.check_eras(self._topic_known)
+        return self._world.truncations.check_eras(self._is_topic_known)
 
     def _make_clients(self) -> MultiCoordinatorClients:
         plan, world = self.plan, self._world
@@ -104,7 +104,7 @@ class KafkaSimulator(Simulation):
             peer.close()
 
     async def _check_state_when_idle(self) -> None:
-        """As in the base class, and until then clients send every request to the owner of the shard."""
+        """Check the state as the base class does; meanwhile, clients send requests only to owners."""
         rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
         await super()._check_state_when_idle()
         self._clients.misrouted_rate = rate
@@ -156,10 +156,10 @@ class KafkaSimulator(Simulation):
                 return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE if keys else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _may_be_deferred(self, op: Operation) -> bool:
-        """Return whether the owner changed during a forwarded operation, or did not respond to it."""
+    def _may_get_retriable_error(self, op: Operation) -> bool:
+        """Return whether the owner changed during a forwarded operation, or did not respond."""
         if not op.forwarded:
-            return super()._may_be_deferred(op)
+            return super()._may_get_retriable_error(op)
         assert op.answered is not None
         changes = self._history.owner_changes_s
         return op.answer.error_message == OWNER_SILENT or any(

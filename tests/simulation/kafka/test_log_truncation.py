@@ -19,7 +19,7 @@ KEY = SharePartitionKey("g", bytes(16), 0)
 
 
 class NewestBatchesChooser:
-    """A replacement of Random that loses exactly the given number of newest batches."""
+    """A replacement of Random, so that an election loses exactly the given number of newest batches."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches

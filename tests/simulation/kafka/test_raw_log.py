@@ -14,7 +14,7 @@ KEY = b"\x00\x01any key"
 
 
 def make_batches(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
-    """Return batches of one record each, from (is a claim, owner epoch, writer)."""
+    """Return batches of one record each, from tuples of (is a claim, owner epoch, name of the writer)."""
     batches = []
     for log_offset, (is_claim, owner_epoch, writer) in enumerate(written, first):
         record = encode_claim(0, writer) if is_claim else (KEY, b"value")

@@ -7,10 +7,10 @@ from coordinator.log.kafka import topic
 from coordinator.log.kafka.appends import Appender, AppendInFlight
 from tests.simulation.run_seeds import check_seed
 
-# Most records fit into a batch of this size, but no two records do.
+# Most single records fit into a batch of this size, but two records do not.
 BATCH_BYTES_MAX = 150
-# The first seed has the required faults. If a change of the simulation removes these faults from the first
-# seed, the other seeds are tried.
+# In the simulation with the first seed, a later batch of a split append fails. If a change of the simulation
+# removes these faults from the first seed, the other seeds are tried.
 SEEDS = (31_121, *range(31_100, 31_140))
 
 

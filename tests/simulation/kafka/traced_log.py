@@ -65,7 +65,7 @@ class TracedLog(KafkaLog):
         return owner_epoch
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Read state partitions, which verifies the claims even if the reader stops before the end."""
+        """Read state partitions, and trace that this verifies the claims, even if the reader stops early."""
         partitions = list(state_partitions)
         try:
             async for chunk in super().read(partitions):
@@ -112,7 +112,7 @@ class TracedLog(KafkaLog):
         super().append(state_partition, records, timestamp_ms, on_appended, units)
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return the seconds for which reads may be answered from memory."""
+        """Return for how many more seconds reads may be answered from memory."""
         left_s = super().lease_left_s(state_partition)
         if left_s > 0:
             next_offset = self.end_offset(state_partition)

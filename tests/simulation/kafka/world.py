@@ -1,4 +1,4 @@
-"""Hold the environment of several coordinators: the brokers, the group and the processes."""
+"""The simulated environment of several coordinators: the brokers, the group and the processes."""
 
 from random import Random
 
@@ -44,7 +44,8 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
             plan.state_partitions,
             named=plan.named,
         )
-        # The function that deletes the state of a topic as a broker does. The simulator sets it.
+        # The function that deletes the state of a user topic as a group coordinator does. The simulator sets
+        # it.
         self.delete_state: DeleteState
         self.share_groups = ShareGroupsWithoutCreation(lambda group, topic: self.delete_state(group, topic))
         self.kafka = BrokerNetwork(
@@ -56,11 +57,11 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )
-        # The simulator sets it if the lease model (`tests.model`) covers the faults of the plan.
+        # The lease traces, if the lease model (`tests.model`) covers the faults of the plan.
         self.traces: LeaseTraces | None = None
         # The broker that is disconnected from the others until the end of the simulation, if any.
         self.stale_node: int | None = None
-        # Places of coordinators that clients cannot connect to.
+        # Indexes of coordinators that clients cannot connect to.
         self.unreachable_places: set[int] = set()
         self._started: list[KafkaProcess] = []
 
@@ -81,12 +82,12 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
             await process.release()
 
     def owner_place(self, number: int) -> int | None:
-        """Return the number of the process that is the assigned owner of a shard, or None."""
+        """Return the index of the coordinator that is the assigned owner of a shard, or None."""
         name = self.membership.owner(number)
         return None if name is None else int(name.split(".")[0])
 
     def make_stale(self, node: int) -> None:
-        """Disconnect a broker from the other brokers until the end of the run."""
+        """Disconnect a broker from the other brokers until the end of the simulation."""
         self.stale_node = node
         self.disconnect_broker(node)
 
@@ -117,7 +118,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         super()._set_faults(plan)
         self.brokers.faults, self.membership.faults = plan.broker_faults, plan.membership
 
-    # Comparison of memory and log.
+    # Methods that compare memory and log.
 
     def health(self) -> object:
         """Return whether all shards are assigned, and the reasons why coordinators are not ready."""
