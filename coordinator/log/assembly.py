@@ -14,7 +14,7 @@ from coordinator.process.clock import SystemClock
 
 
 def make_log(config: Config, metrics: Metrics) -> StateLog:
-    """Create the log that the configuration selects. Raises ConfigError if this log is not available."""
+    """Create the log that the configuration selects. Raises ConfigError without its packages."""
     if config.log == "memory":
         return MemoryLog(config.state_partitions)
     if config.log == "kafka":

@@ -147,7 +147,7 @@ class ArchiveWriter:
         self._clock = clock or SystemClock()
 
     def read_commits(self) -> list[Commit]:
-        """Return the commits of the archive. Raises ConfigError if its log has other ids than the source."""
+        """Return the commits of the archive. Raises ConfigError if they are of another log."""
         commits = read_commits(self.folder)
         for name, value in commits[-1].identity.items() if commits else ():
             if self._identity.get(name, value) != value:

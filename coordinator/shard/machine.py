@@ -75,7 +75,7 @@ class Shard:
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
-        # Approximate bytes that snapshots of all states take in the log, and the bytes of their keys.
+        # Approximate size of the snapshots of all states in the log, and the part of it that keys take.
         self.live_bytes = 0
         self._key_bytes = 0
         self._policy = policy

@@ -2,7 +2,7 @@
 
 The cost is the coordinator's CPU time for one share-partition entry, from the CPU clock of its process. The
 number of requests is fixed, so the load of the machine hardly affects it. Shapes of one size have the same
-numbers of share-partition entries and state batches in a request. The shapes differ in repetitions, in the
+numbers of share-partition entries and state batches in a request. They differ in repetitions, in the
 order of the batches, in the RPCs between the writes, and in the length of the queue. No shape may cost more
 than three times the cheapest shape of its size. This limit detects slow paths.
 """

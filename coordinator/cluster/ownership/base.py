@@ -45,7 +45,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class OwnershipListener(Protocol):
-    """Receives changes of ownership. All methods are called in order, on the event loop of `start`."""
+    """Receives changes of ownership, in their order, on the event loop that has called `Ownership.start`."""
 
     def on_assignment_changed(self, assignment: Assignment | None) -> None:
         """Use a new assignment; None if the owners are not known."""

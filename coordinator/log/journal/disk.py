@@ -13,7 +13,7 @@ Guarantees and possible failures:
 * Durable bytes are read back unchanged, unless the disk is damaged; a checksum detects damage.
 
 `RealDisk` uses the file system.  `tests/simulation/disk.py` has a disk that loses and tears writes and fails
-on purpose.  Both disks pass the same contract tests.
+on purpose.  Both implementations of `Disk` pass the same contract tests.
 """
 
 import asyncio

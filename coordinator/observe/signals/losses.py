@@ -32,7 +32,8 @@ PAUSE_PER_READ = 10.0
 class LoggedSkips(NamedTuple):
     """The skips of a share-partition, and its last start offset in the log (None if it was deleted).
 
-    A skip is a pair: the number of incomplete records, and the start offset that passed them.
+    A skip is a pair: the number of user records that were not completed when the start offset moved past
+    them, and this start offset.
     """
 
     start_offset: int | None

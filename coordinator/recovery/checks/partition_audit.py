@@ -1,4 +1,4 @@
-"""Check the records and states of one state partition in one pass; the observer of an audit."""
+"""Check the records and states of one state partition in one pass, as the `Observer` of an audit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

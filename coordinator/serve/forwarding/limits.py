@@ -17,8 +17,9 @@ class ForwardingLimits(NamedTuple):
     the assignment stays the same. `moved_grace_s`: how long a former owner may still answer a request that it
     has received.
 
-    Numbers and bytes apply to each owner, with two exceptions. `held_max` limits the held share-partitions of
-    all owners. `connections_total_max` limits the connections to all owners; each owner has at least one.
+    Limits of numbers and bytes are for each owner, except `held_max` and `connections_total_max`. These limit
+    the held share-partitions of all owners, and the connections to all owners. One connection to an owner is
+    always allowed.
     """
 
     hold_s: float = 10.0

@@ -4,8 +4,8 @@ A persister is recognised by its client id. If the listener uses SASL or TLS, th
 does not contain the client id. The relay forwards the authentication to the broker and then chooses the
 destination::
 
-    peer --(advertised inter-broker address)--> relay --SASL, and all that follows--> broker
-                                                  |----Persister-client-*, allowed--> share-coordinator
+    broker --(advertised inter-broker address)--> relay --SASL, and all other clients--> its broker
+                                                    |----permitted Persister-client-*--> share-coordinator
 
 All inter-broker traffic passes through the relay. The relay is a separate process, so that a restart of the
 coordinator does not interrupt replication. The relay keeps no state. To start fast, it imports none of the

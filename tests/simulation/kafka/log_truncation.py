@@ -2,7 +2,7 @@
 
 A history consists of eras. A loss of records ends an era: all operations that were acknowledged before the
 loss may be lost. The owner detects the loss and must claim the log again. The next era begins with this
-claim, and with the states in the log at that time.
+claim: from then on, operations must fit the states that were in the log at the time of the claim.
 
 All checkers are applied to each era. A request between the loss and the claim must not be answered before the
 claim; otherwise the owner has not detected the loss. If an election loses only records of later owners,

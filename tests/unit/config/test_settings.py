@@ -1,4 +1,4 @@
-"""The table of settings: Kafka's names and defaults, the three spellings, and checks across settings."""
+"""The table of settings: Kafka's names and defaults, names in files, options and variables, and conflicts."""
 
 from pathlib import Path
 from typing import Any

@@ -121,7 +121,7 @@ async def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
     assert 2 * swapped == sum(len(one.listener.resignations) for one in replicas)
     assert all(one.ownership.health() == [] for one in replicas)
 
-    # When the broker is reachable again, no shard moves, but the replica informs the group.
+    # When the broker is reachable again, no shard moves, but the coordinator tells the leader of its group.
     set_unreachable_brokers(replicas[1])
     rebalances = replicas[1].ownership.rebalances
     ownership = replicas[1].ownership
