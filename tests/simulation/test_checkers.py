@@ -1,4 +1,4 @@
-"""Test that the checkers refuse a history that violates a guarantee, and accept a valid one."""
+"""Test that each checker refuses a history that violates its guarantee, and accepts a valid one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,15 @@ import pytest
 
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
-from tests.simulation.checkers import check_history, check_state_batches_are_well_formed
+from tests.simulation.checkers import (
+    check_acknowledged_writes_are_durable,
+    check_epochs_never_decrease,
+    check_refused_writes_are_invisible,
+    check_start_offset_never_decreases,
+    check_state_batches_are_well_formed,
+)
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
+from tests.simulation.linearize import check_linearizable
 from tests.simulation.rpc_parts import (
     DeletePart,
     DeleteResult,
@@ -94,100 +101,103 @@ def _pack_batches(*batches: tuple[int, int, int, int]) -> bytes:
     return pack(StateBatch(*batch) for batch in batches)
 
 
-def assert_accepted(script: ScriptedHistory) -> None:
-    check_history(script.history)
+Checker = Callable[[History], None]
 
-
-def assert_refused(script: ScriptedHistory) -> None:
-    with pytest.raises(Violation):
-        check_history(script.history)
-
-
-Step = Callable[[ScriptedHistory], None]
-WRITTEN = (0, 4, 2, 1)
-
-
-@pytest.mark.parametrize(
-    ("accepted", "refused"),
-    [
-        pytest.param(
-            [
-                lambda script: script.write(WRITTEN),
-                lambda script: script.end_process(),
-                lambda script: script.read(WRITTEN),
-            ],
-            lambda script: script.read((0, 3, 2, 1)),
-            id="lost acknowledged write",
-        ),
-        pytest.param(
-            [lambda script: script.write(start_offset=7), lambda script: script.read(start_offset=7)],
-            lambda script: script.read(start_offset=6),
-            id="lost acknowledged start offset",
-        ),
-        pytest.param(
-            [
-                lambda script: script.write(WRITTEN),
-                lambda script: script.initialize(state_epoch=2),
-                lambda script: script.read(state_epoch=2),
-            ],
-            lambda script: script.read(WRITTEN, state_epoch=2),
-            id="write before a reset",
-        ),
-        pytest.param(
-            [
-                lambda script: script.read(leader_epoch=5),
-                lambda script: script.write(WRITTEN, leader_epoch=4, error_code=FENCED_LEADER_EPOCH),
-                lambda script: script.read(leader_epoch=5),
-            ],
-            lambda script: script.read(WRITTEN, leader_epoch=5),
-            id="visible refused write",
-        ),
-        pytest.param(
-            [lambda script: script.read(leader_epoch=5), lambda script: script.write(leader_epoch=5)],
-            lambda script: script.write(leader_epoch=4),
-            id="accepted write with old leader epoch",
-        ),
-        pytest.param(
-            [lambda script: script.initialize(state_epoch=3), lambda script: script.summary(state_epoch=3)],
-            lambda script: script.initialize(state_epoch=2),
-            id="decreased state epoch",
-        ),
-        pytest.param(
-            [
-                lambda script: script.initialize(state_epoch=3),
-                lambda script: script.read(state_epoch=3, leader_epoch=5),
-                lambda script: script.delete(),
-                lambda script: script.initialize(),
-                lambda script: script.read(leader_epoch=2),
-            ],
-            lambda script: script.read(leader_epoch=1),
-            id="leader epoch after a deletion",
-        ),
-        pytest.param(
-            [
-                lambda script: script.initialize(state_epoch=2, start_offset=7),
-                lambda script: script.summary(state_epoch=2, start_offset=7),
-            ],
-            lambda script: script.summary(state_epoch=2, start_offset=6),
-            id="decreased start offset",
-        ),
-        pytest.param(
-            [
-                lambda script: script.write(start_offset=5, delivery_complete_count=3),
-                lambda script: script.summary(start_offset=5, delivery_complete_count=3),
-            ],
-            lambda script: script.summary(start_offset=5, delivery_complete_count=4),
-            id="wrong complete count",
-        ),
-    ],
+checks_durability = pytest.mark.parametrize(
+    "checker", [check_acknowledged_writes_are_durable, check_linearizable]
 )
-def test_history_is_refused_at_its_last_operation(accepted: list[Step], refused: Step) -> None:
+checks_epochs = pytest.mark.parametrize("checker", [check_epochs_never_decrease, check_linearizable])
+
+
+def assert_accepted(checker: Checker, script: ScriptedHistory) -> None:
+    checker(script.history)
+
+
+def assert_refused(checker: Checker, script: ScriptedHistory) -> None:
+    with pytest.raises(Violation):
+        checker(script.history)
+
+
+@checks_durability
+def test_lost_acknowledged_write_is_refused(checker: Checker) -> None:
     script = make_initialized_script()
-    for step in accepted:
-        step(script)
-    assert_accepted(script)
-    refused(script)
-    assert_refused(script)
+    script.write((0, 4, 2, 1))
+    script.end_process()
+    script.read((0, 4, 2, 1))
+    assert_accepted(checker, script)
+    script.read((0, 3, 2, 1))
+    assert_refused(checker, script)
+
+
+@checks_durability
+def test_lost_acknowledged_start_offset_is_refused(checker: Checker) -> None:
+    script = make_initialized_script()
+    script.write(start_offset=7)
+    script.read(start_offset=7)
+    assert_accepted(checker, script)
+    script.read(start_offset=6)
+    assert_refused(checker, script)
+
+
+@checks_durability
+def test_lost_write_is_accepted_after_reset(checker: Checker) -> None:
+    script = make_initialized_script()
+    script.write((0, 4, 2, 1))
+    script.initialize(state_epoch=2)
+    script.read(state_epoch=2)
+    assert_accepted(checker, script)
+
+
+@pytest.mark.parametrize("checker", [check_refused_writes_are_invisible, check_linearizable])
+def test_visible_refused_write_is_refused(checker: Checker) -> None:
+    script = make_initialized_script()
+    script.read(leader_epoch=5)
+    script.write((0, 0, 2, 1_001), leader_epoch=4, error_code=FENCED_LEADER_EPOCH)
+    script.read(leader_epoch=5)
+    assert_accepted(checker, script)
+    script.read((0, 0, 2, 1_001), leader_epoch=5)
+    assert_refused(checker, script)
+
+
+@checks_epochs
+def test_accepted_write_with_old_leader_epoch_is_refused(checker: Checker) -> None:
+    script = make_initialized_script()
+    script.read(leader_epoch=5)
+    script.write(leader_epoch=5)
+    assert_accepted(checker, script)
+    script.write(leader_epoch=4)
+    assert_refused(checker, script)
+
+
+@checks_epochs
+def test_decreased_state_epoch_is_refused(checker: Checker) -> None:
+    script = ScriptedHistory()
+    script.initialize(state_epoch=3)
+    script.summary(state_epoch=3)
+    assert_accepted(checker, script)
+    script.initialize(state_epoch=2)
+    assert_refused(checker, script)
+
+
+@checks_epochs
+def test_lower_epochs_are_accepted_after_deletion(checker: Checker) -> None:
+    script = ScriptedHistory()
+    script.initialize(state_epoch=3)
+    script.read(state_epoch=3, leader_epoch=5)
+    script.delete()
+    script.initialize(state_epoch=1)
+    script.read(leader_epoch=2)
+    assert_accepted(checker, script)
+
+
+@pytest.mark.parametrize("checker", [check_start_offset_never_decreases, check_linearizable])
+def test_decreased_start_offset_is_refused(checker: Checker) -> None:
+    script = ScriptedHistory()
+    script.initialize(start_offset=7)
+    script.summary(start_offset=7)
+    assert_accepted(checker, script)
+    script.summary(start_offset=6)
+    assert_refused(checker, script)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +214,9 @@ def test_history_is_refused_at_its_last_operation(accepted: list[Step], refused:
 def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int, int]]) -> None:
     script = ScriptedHistory()
     script.read((0, 4, 2, 1), (5, 9, 0, 1), (11, 12, 0, 1))
-    check_state_batches_are_well_formed(script.history)
+    assert_accepted(check_state_batches_are_well_formed, script)
     script.read(*batches)
-    with pytest.raises(Violation):
-        check_state_batches_are_well_formed(script.history)
+    assert_refused(check_state_batches_are_well_formed, script)
 
 
 def test_unanswered_write_must_not_disappear_after_it_was_visible() -> None:
@@ -215,12 +224,12 @@ def test_unanswered_write_must_not_disappear_after_it_was_visible() -> None:
         script = make_initialized_script()
         script.begin_write((0, 0, 2, 1))
         script.read(*[(0, 0, 2, 1)] * shows)
-        assert_accepted(script)
+        assert_accepted(check_linearizable, script)
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
     script.read()
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_unanswered_write_may_become_visible_until_its_deadline() -> None:
@@ -228,13 +237,13 @@ def test_unanswered_write_may_become_visible_until_its_deadline() -> None:
     script.begin_write((0, 0, 2, 1))
     script.read()
     script.read((0, 0, 2, 1))
-    assert_accepted(script)
+    assert_accepted(check_linearizable, script)
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1))
     script.end_process()
     script.read()
     script.read((0, 0, 2, 1))
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_write_with_retriable_error_may_take_effect_later() -> None:
@@ -242,14 +251,14 @@ def test_write_with_retriable_error_may_take_effect_later() -> None:
     script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
     script.read()
     script.read((0, 0, 2, 1))
-    assert_accepted(script)
+    assert_accepted(check_linearizable, script)
 
 
 def test_partly_visible_write_is_refused() -> None:
     script = make_initialized_script()
     script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
     script.read((0, 0, 2, 1))
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_read_of_older_state_during_a_write_is_refused() -> None:
@@ -258,7 +267,7 @@ def test_read_of_older_state_during_a_write_is_refused() -> None:
     script.read((0, 0, 2, 1))
     script.read()
     script.end(write, WriteResult(0))
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_write_of_old_leader_is_visible_only_if_it_preceded_the_fencing() -> None:
@@ -267,12 +276,21 @@ def test_write_of_old_leader_is_visible_only_if_it_preceded_the_fencing() -> Non
     # The unanswered read of a newer leader fences later writes, but the write may precede the read.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
-    assert_accepted(script)
+    assert_accepted(check_linearizable, script)
     script = make_initialized_script()
     script.read(leader_epoch=2)
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
     script.read((0, 0, 2, 1), leader_epoch=2)
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
+
+
+def test_wrong_complete_count_in_summary_is_refused() -> None:
+    script = make_initialized_script()
+    script.write(start_offset=5, delivery_complete_count=3)
+    script.summary(start_offset=5, delivery_complete_count=3)
+    assert_accepted(check_linearizable, script)
+    script.summary(start_offset=5, delivery_complete_count=4)
+    assert_refused(check_linearizable, script)
 
 
 def test_summary_may_show_an_unanswered_write_but_not_a_part_of_it() -> None:
@@ -280,9 +298,9 @@ def test_summary_may_show_an_unanswered_write_but_not_a_part_of_it() -> None:
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
     script.read(start_offset=5)
-    assert_accepted(script)
+    assert_accepted(check_linearizable, script)
     script.summary(start_offset=5, delivery_complete_count=2)
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
@@ -293,12 +311,12 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script.initialize()
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
-    assert_accepted(script)
+    assert_accepted(check_linearizable, script)
     script = make_initialized_script()
     script.read(leader_epoch=3)
     script.initialize()
     script.summary(leader_epoch=0)
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_write_is_invisible_only_if_a_reset_followed_it() -> None:
@@ -310,7 +328,7 @@ def test_write_is_invisible_only_if_a_reset_followed_it() -> None:
             script.initialize()
         script.read(leader_epoch=2)
         script.end(write, WriteResult(0))
-        (assert_accepted if has_reset else assert_refused)(script)
+        (assert_accepted if has_reset else assert_refused)(check_linearizable, script)
 
 
 def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
@@ -321,9 +339,9 @@ def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
     script.end_process()
     script.read((0, 0, 2, 1))
     script.summary(delivery_complete_count=5)
-    assert_accepted(script)
+    assert_accepted(check_linearizable, script)
     script.summary(delivery_complete_count=1)
-    assert_refused(script)
+    assert_refused(check_linearizable, script)
 
 
 def test_operations_of_one_connection_take_effect_in_order() -> None:
@@ -336,8 +354,8 @@ def test_operations_of_one_connection_take_effect_in_order() -> None:
         script.end(early, ReadResult(0, state_epoch=1, start_offset=0))
         return script
 
-    assert_accepted(make_script("another"))
-    assert_refused(make_script("one"))
+    assert_accepted(check_linearizable, make_script("another"))
+    assert_refused(check_linearizable, make_script("one"))
 
 
 def test_delete_of_unknown_outcome_may_follow_later_operations_of_its_connection() -> None:
@@ -355,5 +373,5 @@ def test_delete_of_unknown_outcome_may_follow_later_operations_of_its_connection
         script.summary(state_epoch=0, start_offset=-1, delivery_complete_count=-1)
         return script
 
-    assert_accepted(make_script(DeleteResult(0, NOT_COORDINATOR)))
-    assert_refused(make_script(None))
+    assert_accepted(check_linearizable, make_script(DeleteResult(0, NOT_COORDINATOR)))
+    assert_refused(check_linearizable, make_script(None))
