@@ -32,6 +32,8 @@ _STATE_EPOCH = 1
 # A user waits for the result, so failed requests are given up after seconds instead of minutes.
 _RETRY = RetryPolicy(attempts_max=3, first_s=0.25)
 _LIMITS = ConnectionLimits(connect_s=5.0, request_s=10.0)
+# After an error, the maximum time for the deletion of the state.
+_CLEAN_UP_S = 2.0
 
 
 def run_demo(bootstrap: str, security: ClientSecurity | None = None, *, retry: RetryPolicy = _RETRY) -> None:
@@ -60,8 +62,9 @@ async def _run_demo(bootstrap: str, security: ClientSecurity | None, retry: Retr
             await _run_steps(client, key)
         except BaseException as error:
             # Also after Ctrl-C, and if the reader of the output is gone.
-            with suppress(ShareCoordinatorError):
-                await client.delete(key)
+            with suppress(Exception):
+                async with asyncio.timeout(_CLEAN_UP_S):
+                    await client.delete(key)
             if not isinstance(error, ShareCoordinatorError):
                 raise
             raise CoordinatorError(

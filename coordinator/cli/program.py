@@ -130,7 +130,7 @@ def run_command() -> None:
 def _open_standard_streams() -> None:
     """Replace closed standard streams by /dev/null, so that no other file gets their descriptors."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
+        os.set_inheritable(descriptor, True)
     os.close(descriptor)
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")

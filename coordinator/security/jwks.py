@@ -9,6 +9,7 @@ import json
 import logging
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -40,10 +41,12 @@ def parse_keys(text: bytes) -> list[jwt.PyJWK]:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
-    try:
-        usable = jwt.PyJWKSet.from_dict(found).keys
-    except (jwt.PyJWTError, TypeError):
-        usable = []
+    usable: list[jwt.PyJWK] = []
+    listed = found.get("keys")
+    for each in listed if isinstance(listed, list) else ():
+        # PyJWT raises exceptions of several libraries for a key that it cannot use; the others stay valid.
+        with suppress(Exception):
+            usable.append(jwt.PyJWK(each))
     keys = [key for key in usable if key.key_type != "oct" and key.public_key_use in ("sig", None)]
     if not keys:
         raise ValueError("it has no key for signatures")

@@ -123,21 +123,25 @@ def _open_locked(folder: Path, name: str, flags: int, how: int) -> int:
     Raises OSError, and LogLocked with the process id in the lock file.
     """
     is_folder = name == "."
-    flags |= os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR
+    if is_folder:
+        flags |= os.O_DIRECTORY
+    elif how == fcntl.LOCK_EX:
+        # NFS gives an exclusive lock only to a file that is open for writing.
+        flags |= os.O_RDWR
     descriptor = os.open(folder / name, flags | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except OSError as error:
         is_locked = error.errno in (errno.EWOULDBLOCK, errno.EACCES)
         if is_folder and not is_locked:
-            # NFS locks only files that are open for writing.
+            # Some file systems cannot lock folders.
             return descriptor
         os.close(descriptor)
         if not is_locked:
             raise
         with suppress(OSError, ValueError):
-            raise LogLocked(folder / LOCK_NAME, int((folder / LOCK_NAME).read_bytes())) from None
-        raise LogLocked(folder / LOCK_NAME, None) from None
+            raise LogLocked(folder, int((folder / LOCK_NAME).read_bytes())) from None
+        raise LogLocked(folder, None) from None
     return descriptor
 
 
@@ -228,7 +232,7 @@ class RealDisk:
 
     @_in_background
     def read(self, name: str, position: int, size: int) -> bytes:
-        with open(self._open(name, os.O_RDONLY), "rb", buffering=0) as file:
+        with open(name, "rb", buffering=0, opener=self._open) as file:
             file.seek(position)
             pieces = []
             while size and (piece := file.read(size)):
@@ -239,6 +243,7 @@ class RealDisk:
     @_in_background
     def prepare(self, name: str, size: int) -> None:
         """Create a durable file of zeros; an incomplete file is removed."""
+        folder = self._locked_folder()
         descriptor = self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             # Reserve the space first, so that a full disk fails before any byte is written. Then write zeros,
@@ -249,20 +254,22 @@ class RealDisk:
                 position += os.pwrite(descriptor, _ZEROS[: size - position], position)
             os.fsync(descriptor)
         except Exception:
-            self._unlink(name)
+            os.unlink(name, dir_fd=folder)
             raise
         finally:
             os.close(descriptor)
-        self._sync_own_folder()
+        os.fsync(folder)
 
     @_in_background
     def remove(self, name: str) -> None:
+        folder = self._locked_folder()
         with self._opening:
             descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
-        self._unlink(name)
-        self._sync_own_folder()
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        os.fsync(folder)
 
     @_in_background
     def sync(self, name: str) -> None:
@@ -270,7 +277,8 @@ class RealDisk:
 
     @_in_background
     def replace(self, name: str, data: bytes) -> None:
-        is_new = not os.access(name, os.F_OK, dir_fd=self._folder_descriptor)
+        folder = self._locked_folder()
+        is_new = not os.access(name, os.F_OK, dir_fd=folder)
         descriptor = self._open(name, os.O_RDWR | os.O_CREAT)
         try:
             write_fully(descriptor, 0, data)
@@ -278,7 +286,7 @@ class RealDisk:
         finally:
             os.close(descriptor)
         if is_new:
-            self._sync_own_folder()
+            os.fsync(folder)
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
         """Overwrite part of a file: at once, or with a sync in the background."""
@@ -298,13 +306,11 @@ class RealDisk:
     def _open(self, name: str, flags: int) -> int:
         return os.open(self._path(name), flags | os.O_CLOEXEC, FILE_MODE, dir_fd=self._folder_descriptor)
 
-    def _unlink(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._folder_descriptor)
-
-    def _sync_own_folder(self) -> None:
-        assert self._folder_descriptor is not None, "the folder is not locked"
-        os.fsync(self._folder_descriptor)
+    def _locked_folder(self) -> int:
+        """Return the descriptor of the folder. Raises OSError after `unlock`: another process may own it."""
+        if self._folder_descriptor is None:
+            raise OSError(errno.ENOLCK, "the journal is closed")
+        return self._folder_descriptor
 
     def _descriptor(self, name: str) -> int:
         """Return the descriptor of a file, which stays open until the file is removed."""

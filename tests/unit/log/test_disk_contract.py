@@ -150,3 +150,22 @@ def test_journal_files_are_not_readable_by_other_users(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o750
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "journal").iterdir()}
     assert modes == {0o640}
+
+
+def test_unlocked_disk_changes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may own the folder; a file of the current folder may have the same name."""
+
+    async def change_unlocked_disk() -> None:
+        disk = RealDisk(tmp_path / "journal")
+        disk.lock()
+        await disk.prepare("segment", 4096)
+        disk.unlock()
+        for change in (disk.remove("segment"), disk.prepare("segment", 1), disk.replace("segment", b"x")):
+            with pytest.raises(OSError, match="the journal is closed"):
+                await change
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "segment").touch()
+    asyncio.run(change_unlocked_disk())
+    assert (tmp_path / "segment").stat().st_size == 0
+    assert (tmp_path / "journal" / "segment").stat().st_size == 4096

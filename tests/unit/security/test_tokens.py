@@ -151,6 +151,12 @@ async def test_login_ends_when_the_key_of_its_token_is_removed(
     assert not login.is_valid()
 
 
+def test_key_that_cannot_be_used_does_not_affect_other_keys() -> None:
+    known = json.loads(ISSUER.keys)
+    known["keys"].insert(0, known["keys"][0] | {"alg": ["RS256"]})
+    assert len(jwks.parse_keys(json.dumps(known).encode())) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
