@@ -158,6 +158,22 @@ class ArchiveWriter:
         text = f"the log that {self.folder} is an archive of: {reason}"
         return ConfigError("--from", self._source.text, text)
 
+    def separate_pruned_from_missing(self, known: Mapping[int, int], copied: CopyResult) -> dict[int, int]:
+        """Return the log offsets at which a copy starts, without the damage between it and the last copy.
+
+        Add this damage to `copied`. Only offsets that the log does not have any more were pruned.
+        """
+        starts = copied.starts()
+        if any(start > known.get(number, start) for number, start in starts.items()):
+            log_starts = self._source.plan(LogCut()).starts
+            for number, start in starts.items():
+                expected = known.get(number, start)
+                if log_starts.get(number, 0) <= expected < start:
+                    what = f"{start - expected} log offsets are missing after {expected - 1}"
+                    copied.damages.append(Damage(number, expected, start - 1, what, (), "P2"))
+                    starts[number] = expected
+        return starts
+
     def commit(
         self,
         commits: Sequence[Commit],

@@ -92,7 +92,8 @@ class _BatchWriter:
             if copied.is_empty:
                 return
             known = copied_end_offsets(commits)
-            self.done.append(self.writer.commit(commits, copied, known | copied.starts(), known))
+            starts = self.writer.separate_pruned_from_missing(known, copied)
+            self.done.append(self.writer.commit(commits, copied, known | starts, known))
         except Exception as error:
             spark = frame.sparkSession
             is_from_spark = type(error).__module__.startswith(("py4j", "pyspark"))

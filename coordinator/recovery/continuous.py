@@ -186,7 +186,8 @@ def _list_audits(location: Location) -> Iterator[tuple[Folder, dict[str, Any]]]:
     parent = open_folder(location)
     entries = [parent / name for name in parent.folder_names()]
     found = [(entry, read_manifest(entry.location)) for entry in entries if MANIFEST in entry.names()]
-    yield from sorted(found, key=lambda each: each[1]["run_id"])
+    audits = [each for each in found if each[1]["job"] == "audit"]
+    yield from sorted(audits, key=lambda each: each[1]["run_id"])
 
 
 def next_baseline(location: Location, source: str, given: Baseline | None = None) -> Baseline | None:

@@ -111,8 +111,8 @@ class Folder:
             path.write_bytes(data)
             _sync(path)
             abandoned_s = path.stat().st_mtime - _ABANDONED_S
-            for each in path.parent.glob(".*.unfinished"):
-                with suppress(FileNotFoundError):
+            for each in path.parent.glob(f".*.{'[0-9a-f]' * 32}.unfinished"):
+                with suppress(OSError):
                     if each.stat().st_mtime < abandoned_s:
                         each.unlink()
             yield path

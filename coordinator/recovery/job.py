@@ -99,9 +99,10 @@ def read_log(
     pruned_during_read: dict[int, int] = {}
     for attempt in range(_READS_MAX):
         numbered = tuple(replace(each, number=number) for number, each in enumerate(ranges))
-        found = engine.run(
-            partial(read_range, source, make_observers(plan, attempt), plan.starts, skip_damage), numbered
-        )
+        known_ends = {number: end for number, end in plan.ends.items() if end != END}
+        observers = make_observers(plan, attempt)
+        task = partial(read_range, source, observers, plan.starts, known_ends, skip_damage)
+        found = engine.run(task, numbered)
         _check_result_counts(found, len(numbered))
         pruned: dict[int, int] = {}
         for each in found:
@@ -135,6 +136,7 @@ def read_range(
     source: Source,
     make_observer: MakeObserver,
     starts: Mapping[int, int],
+    ends: Mapping[int, int],
     skip_damage: bool,
     log_range: LogRange,
 ) -> Iterator[NamedOutput]:
@@ -143,7 +145,7 @@ def read_range(
     chunks = _RangeChunks(source, log_range, skip_damage)
     number = log_range.state_partition
     try:
-        outputs = list(scan_range(make_observer, chunks, starts, stored))
+        outputs = list(scan_range(make_observer, chunks, starts, ends, stored))
     except PrunedError as pruned:
         number = pruned.state_partition
         outputs = [NamedOutput.from_rows(PRUNED_OUTPUT, number, {"start": pruned.start})]

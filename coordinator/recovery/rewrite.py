@@ -189,8 +189,9 @@ def _work_folder(engine: Engine, work: Location | None) -> Iterator[Folder]:
     try:
         yield folder
     finally:
-        if folder.names() or folder.folder_names():
-            folder.delete_all()
+        # Hidden files are of the user: only this job creates folders.
+        for name in folder.folder_names():
+            (folder / name).delete_all()
 
 
 def _make_source_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[StateTask]:

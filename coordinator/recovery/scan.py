@@ -35,6 +35,8 @@ RANGES_OUTPUT, DAMAGES_OUTPUT = "ranges", "damages"
 # The number of records that are collected before they are folded; then folding takes little time compared
 # with decoding.
 _WAITING_MAX = 200_000
+# The number of gaps that are reported one by one. A compacted topic would have millions.
+_GAPS_MAX = 1_000
 
 
 class FencedRecordFilter:
@@ -132,7 +134,10 @@ class PartitionScan:
         if stored is not None:
             self._totals |= stored.summary
             self._next_offset = stored.summary["range_end"]
-            self._damages = [Damage(*each) for each in stored.damages]
+            # Damage of records that were pruned since does not matter any more.
+            self._damages = [
+                found for each in stored.damages if (found := Damage(*each)).last >= (log_start or 0)
+            ]
             self.folded, self.names = states_from_arrow(stored.states)
             self._numbers = {name: number for number, name in enumerate(self.names)}
 
@@ -184,9 +189,22 @@ class PartitionScan:
             what = f"{last + 1 - first} log offsets are missing after {first - 1}"
             if last < first:
                 what = f"log offset {last + 1} after {first - 1}"
-            since_ms = int(records.timestamp_ms[row])
-            self._gaps.append(Damage(self.state_partition, first, max(first, last), what, (), "P2", since_ms))
+            self._add_gap(first, max(first, last), what, int(records.timestamp_ms[row]))
         self._next_offset = int(offset[-1]) + 1
+
+    def process_end(self, log_end: int | None) -> None:
+        """Find the log offsets that are missing at the end of the log, if its end offset is known."""
+        first = self._next_offset
+        if log_end is not None and first is not None and first < log_end:
+            what = f"{log_end - first} log offsets are missing after {first - 1}"
+            self._add_gap(first, log_end - 1, what, NONE)
+
+    def _add_gap(self, first: int, last: int, what: str, since_ms: int) -> None:
+        gap = Damage(self.state_partition, first, last, what, (), "P2", since_ms)
+        if len(self._gaps) == _GAPS_MAX:
+            what = f"log offsets are missing in many places from {self._gaps[-1].first}"
+            gap = self._gaps.pop()._replace(last=last, what=what)
+        self._gaps.append(gap)
 
     @property
     def damages(self) -> list[Damage]:
@@ -249,12 +267,13 @@ def scan_range(
     make_observer: MakeObserver,
     chunks: Iterable[Records],
     starts: Mapping[int, int] | None = None,
+    ends: Mapping[int, int] | None = None,
     stored: StoredStates | None = None,
 ) -> Iterator[NamedOutput]:
     """Read a log range, and yield the outputs of one observer for each state partition.
 
-    Chunks may have records of several state partitions; the records of each are in log order.  `starts` are
-    log start offsets.
+    Chunks may have records of several state partitions; the records of each are in log order.  `starts` and
+    `ends` are log offsets at which the log of a state partition starts and ends, as far as known.
     """
     scans: dict[int, tuple[PartitionScan, Observer]] = {}
 
@@ -270,7 +289,8 @@ def scan_range(
             scans[number] = begin(number)
         scan, observer = scans[number]
         observer.process(scan.process_records(records))
-    for scan, observer in scans.values():
+    for number, (scan, observer) in scans.items():
+        scan.process_end((ends or {}).get(number))
         yield from scan.outputs()
         yield from observer.outputs()
 

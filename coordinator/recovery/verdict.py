@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.printable import escape_unprintable
 from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
 from coordinator.recovery.schema import ALL, NONE
 from coordinator.recovery.share_partitions import state_depends_on
@@ -320,8 +319,13 @@ def _quote(word: str) -> str:
     """Quote a word for a shell, on one line: a group name may have line breaks and control characters."""
     if word.isprintable():
         return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{escape_unprintable(escaped)}'"
+
+    def escape(character: str) -> str:
+        if not character.isprintable():
+            return f"\\U{ord(character):08x}"
+        return f"\\{character}" if character in "\\'" else character
+
+    return f"$'{''.join(map(escape, word))}'"
 
 
 def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:

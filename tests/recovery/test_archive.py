@@ -101,7 +101,7 @@ def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path
     (torn,) = (folder / "records").glob("00000002-*")
     torn.write_bytes(torn.read_bytes()[:100])
     abandoned, in_progress = (
-        folder / "commits" / f".00000002.json.{name}.unfinished" for name in ("abandoned", "in-progress")
+        folder / "commits" / f".00000002.json.{number:032x}.unfinished" for number in range(2)
     )
     for path in (abandoned, in_progress):
         path.write_text("{")

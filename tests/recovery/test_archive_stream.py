@@ -25,7 +25,7 @@ from coordinator.recovery.folders import open_folder
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.archive import FILES, ArchiveSource, Commit, read_commits
-from coordinator.recovery.sources.base import LogRange, PrunedError
+from coordinator.recovery.sources.base import LogCut, LogRange, PrunedError
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.spark import (
@@ -237,17 +237,26 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(200)), 2: list(range(130))}
 
 
+# With 150 of the 300 records, the second micro-batch begins with the damaged records.
+@pytest.mark.parametrize("batch_records_max", [None, 150])
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_streamed_archive_reports_damage(
-    spark_engine: "SparkEngine", journal_source: JournalSource, tmp_path: Path
+    spark_engine: "SparkEngine",
+    journal_source: JournalSource,
+    tmp_path: Path,
+    batch_records_max: int | None,
 ) -> None:
     damage_a_commit(Path(journal_source.folder))
-    (done,) = archive_stream(spark_engine.spark, journal_source, tmp_path / "archive")
-    assert not done.is_whole
-    (damage,) = done.damages
+    folder = tmp_path / "archive"
+    done = archive_stream(spark_engine.spark, journal_source, folder, batch_records_max=batch_records_max)
+    (damage,) = [damage for each in done for damage in each.damages]
     assert damage.state_partition == 0
     assert (damage.first, damage.last, damage.check) == (100, 104, "P2")
+    assert not any(each.gaps for each in done)
+    # The records before the damage belong to the same copy.
+    plan = ArchiveSource(str(folder)).plan(LogCut())
+    assert (plan.starts[0], plan.ends[0]) == (0, 200)
 
 
 def read_records(commits: list[Commit]) -> int:

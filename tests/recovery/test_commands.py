@@ -158,7 +158,12 @@ def test_rebuild_reports_ignored_bytes(share_coordinator: CommandLine, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("group", "quoted"), [("group", "group"), ("--all", "--all"), ("it's\ntwo \x1b", "$'it\\'s\\ntwo \\x1b'")]
+    ("group", "quoted"),
+    [
+        ("group", "group"),
+        ("--all", "--all"),
+        ("it's\ntwo \xa0", "$'it\\'s\\U0000000atwo \\U000000a0'"),
+    ],
 )
 def test_any_group_name_and_time_can_be_explained(
     group: str, quoted: str, share_coordinator: CommandLine, tmp_path: Path

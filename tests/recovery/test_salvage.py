@@ -1,6 +1,6 @@
 """Test damaged logs: intact parts are read, and share-partitions that may lack updates are reported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,8 +13,9 @@ from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.records import Records
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import LogCut, Source
+from coordinator.recovery.sources.base import LogCut, LogRange, Source
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checkpoints import checkpoint_states
@@ -240,6 +241,28 @@ def checkpointed_archive_of_damaged_log(folder: Path) -> Source:
     return source
 
 
+class JournalWithoutEnd(JournalSource):
+    """A journal whose last three records of state partition 1 cannot be read."""
+
+    def read(self, log_range: LogRange) -> Iterator[Records]:
+        """Read the other records."""
+        lost_from = self.plan(LogCut()).ends[1] - 3
+        for records in super().read(log_range):
+            if records.state_partition == 1:
+                yield records.select_offsets(0, lost_from)
+            else:
+                yield records
+
+
+def archive_without_end(folder: Path) -> Source:
+    """Archive a journal without its last records, store the states, and archive the journal again."""
+    write_journal_of_groups(folder / "journal")
+    for _ in range(2):
+        archive(JournalWithoutEnd(str(folder / "journal")), folder / "archive")
+        checkpoint_states(ALONE, folder / "archive", interval_ms=1, now_ms=1)
+    return ArchiveSource(str(folder / "archive"))
+
+
 @pytest.mark.parametrize(
     ("lose_records", "check"),
     [
@@ -248,6 +271,7 @@ def checkpointed_archive_of_damaged_log(folder: Path) -> Source:
         (lose_topic_segment, "P2"),
         (archive_of_damaged_log, "P2"),
         (checkpointed_archive_of_damaged_log, "P2"),
+        (archive_without_end, "P2"),
     ],
 )
 def test_every_job_reports_lost_records_and_restores_the_rest(

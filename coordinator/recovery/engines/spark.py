@@ -30,6 +30,8 @@ _OUTPUTS_SQL = "name string, state_partition int, rows binary"
 # Ranges are combined until a Spark task reads this many records, because even an empty task takes about 0.1
 # s.
 _TASK_RECORDS_MIN = 250_000
+# In an object store, opening a row group of an archive takes as long as reading this many records.
+_ROW_GROUP_RECORDS = 20_000
 # The maximum number of rows of an output in one row of Spark, about 1 MB of states.
 _PACKED_ROWS_MAX = 2_500
 
@@ -84,7 +86,7 @@ def divide_ranges(ranges: Sequence[LogRange]) -> list[list[LogRange]]:
 
     def count_records(each: LogRange) -> int:
         is_unknown = each.records == UNKNOWN_SIZE or each.stored is not None
-        return _TASK_RECORDS_MIN if is_unknown else each.records
+        return _TASK_RECORDS_MIN if is_unknown else each.records + each.row_groups * _ROW_GROUP_RECORDS
 
     ordered = sorted(ranges, key=lambda each: -each.records)
     tasks = min(len(ordered), max(1, sum(map(count_records, ordered)) // _TASK_RECORDS_MIN))

@@ -300,7 +300,7 @@ def _make_range(
     wanted = [piece for piece in pieces if piece.end > begin and piece.start < until]
     place = tuple((piece.file, piece.row_group, piece.start, piece.end) for piece in wanted)
     records = sum(piece.records for piece in wanted)
-    return LogRange(state_partition, begin, until, records, place, stored=stored)
+    return LogRange(state_partition, begin, until, records, place, stored=stored, row_groups=len(wanted))
 
 
 _ADVICE = "restore the archive from a backup"

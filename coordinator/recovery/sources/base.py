@@ -59,7 +59,7 @@ class LogRange:
 
     `records` is the approximate number of records, if it is known. Only the source interprets `place`.
     `number` is the index of the range in its job. If `stored` is set, the range begins with these states of a
-    checkpoint.
+    checkpoint. `row_groups` is the number of row groups of an archive.
     """
 
     state_partition: int
@@ -69,6 +69,7 @@ class LogRange:
     place: Any = None
     number: int = 0
     stored: StoredStatesLocation | None = None
+    row_groups: int = 0
 
 
 @dataclass(frozen=True)
