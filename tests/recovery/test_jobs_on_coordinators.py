@@ -26,6 +26,7 @@ from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
 from coordinator.recovery.folders import open_folder
 from coordinator.recovery.live_comparison import diff
+from coordinator.recovery.manifest import MANIFEST, read_manifest
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.topic import TopicSource
@@ -161,6 +162,8 @@ def test_executors_compare_states_and_driver_reads_none(
     open_folder(tmp_path / "earlier" / "states.parquet").write_parquet(
         "lost.parquet", pa.Table.from_pylist([state], STATES)
     )
+    manifest = read_manifest(tmp_path / "earlier") | {"files": {"states.parquet": 16}}
+    (tmp_path / "earlier" / MANIFEST).write_text(json.dumps(manifest))
     compared = diff(spark_engine, source, live, listed=[lost])
     assert (compared.compared, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = AuditOptions(

@@ -199,9 +199,12 @@ def run_driver(master: str, bootstrap: str, securities: str, uri: str, folder: s
     `securities` is a list of the fields of `ClientSecurity`, as JSON.
     """
     from coordinator.recovery.archive_stream import archive_stream
+    from coordinator.recovery.engines import spark as spark_engine
     from coordinator.recovery.engines.spark import SparkEngine
     from coordinator.recovery.engines.spark_session import get_or_start_session
 
+    # By default, one task reads this small topic.
+    spark_engine._TASK_RECORDS_MIN = 1
     spark = get_or_start_session(master)
     driver_outcomes: dict[str, Any] = {}
     access: dict[str, Any] = {}
