@@ -11,7 +11,7 @@ Source and target are compared twice (check X4): by the migration, and in column
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -184,14 +184,17 @@ def _work_folder(engine: Engine, work: Location | None) -> Iterator[Folder]:
         with TemporaryDirectory(prefix="share-coordinator-rewrite-") as temporary:
             yield open_folder(Path(temporary))
         return
-    folder = open_folder(work)
+    folder, existed = open_folder(work), Path(work).exists()
     check_empty_folder(folder)
     try:
         yield folder
     finally:
-        # Hidden files are of the user: only this job creates folders.
+        # A folder that existed may have hidden files of the user; this job creates only folders in it.
         for name in folder.folder_names():
             (folder / name).delete_all()
+        if not existed:
+            with suppress(OSError):
+                Path(work).rmdir()
 
 
 def _make_source_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[StateTask]:
