@@ -21,7 +21,7 @@ from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.record_files import RecordFileWriter
-from coordinator.recovery.records import Damage, Records, add_gaps
+from coordinator.recovery.records import Damage, Records, add_gaps, make_gap
 from coordinator.recovery.sources.archive import (
     FILES,
     Commit,
@@ -92,15 +92,15 @@ class CopyResult(msgspec.Struct, frozen=True):
             starts[piece.state_partition] = min(piece.start, starts.get(piece.state_partition, END))
         return starts
 
-    def missing_offsets(self) -> list[Damage]:
-        """Return log offsets that are missing between the copied records, but not reported as damage."""
+    def missing_offsets(self, starts: Mapping[int, int]) -> list[Damage]:
+        """Return the log offsets between `starts` and the last copied records that are missing.
+
+        Without those that are reported as damage.
+        """
         found: list[Damage] = []
-        for number, start in sorted(self.starts().items()):
+        for number, (last, _) in sorted(self.last.items()):
             own = [piece for piece in self.pieces if piece.state_partition == number]
-            gaps = [
-                Damage(number, first, last, "these log offsets are missing", (), "P2")
-                for first, last in missing_offsets(own, start, self.last[number][0] + 1)
-            ]
+            gaps = [make_gap(number, *each) for each in missing_offsets(own, starts[number], last + 1)]
             damages = [each for each in self.damages if each.state_partition == number]
             found += add_gaps(damages, gaps)[len(damages) :]
         return found
@@ -158,21 +158,17 @@ class ArchiveWriter:
         text = f"the log that {self.folder} is an archive of: {reason}"
         return ConfigError("--from", self._source.text, text)
 
-    def separate_pruned_from_missing(self, known: Mapping[int, int], copied: CopyResult) -> dict[int, int]:
-        """Return the log offsets at which a copy starts, without the damage between it and the last copy.
+    def find_copy_starts(self, known: Mapping[int, int], copied: CopyResult) -> dict[int, int]:
+        """Return the log offset at which the copy of each state partition starts.
 
-        Add this damage to `copied`. Only offsets that the log does not have any more were pruned.
+        It is the first copied record. If the log still has records between the copy before it (`known`) and
+        this record, they were not pruned, and the copy starts where the log starts.
         """
         starts = copied.starts()
-        if any(start > known.get(number, start) for number, start in starts.items()):
-            log_starts = self._source.plan(LogCut()).starts
-            for number, start in starts.items():
-                expected = known.get(number, start)
-                if log_starts.get(number, 0) <= expected < start:
-                    what = f"{start - expected} log offsets are missing after {expected - 1}"
-                    copied.damages.append(Damage(number, expected, start - 1, what, (), "P2"))
-                    starts[number] = expected
-        return starts
+        if all(start <= known.get(number, 0) for number, start in starts.items()):
+            return starts
+        log_starts = self._source.plan(LogCut()).starts
+        return {number: min(start, log_starts.get(number, start)) for number, start in starts.items()}
 
     def commit(
         self,
@@ -217,7 +213,7 @@ class ArchiveWriter:
             sum(piece.records for piece in copied.pieces),
             commit.ends,
             {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)},
-            (*copied.damages, *copied.missing_offsets()),
+            (*copied.damages, *copied.missing_offsets(starts)),
         )
 
     def _is_same_log(self, commit: Commit) -> bool:

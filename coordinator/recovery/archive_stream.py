@@ -92,7 +92,7 @@ class _BatchWriter:
             if copied.is_empty:
                 return
             known = copied_end_offsets(commits)
-            starts = self.writer.separate_pruned_from_missing(known, copied)
+            starts = self.writer.find_copy_starts(known, copied)
             self.done.append(self.writer.commit(commits, copied, known | starts, known))
         except Exception as error:
             spark = frame.sparkSession
@@ -116,7 +116,7 @@ class _BatchWriter:
             copied = _merge_copy_results(
                 [msgspec.json.decode(row["copied"], type=CopyResult) for row in rows]
             )
-            before, missing = missing, copied.missing_offsets()
+            before, missing = missing, copied.missing_offsets(copied.starts())
             if missing == before:
                 return copied
 

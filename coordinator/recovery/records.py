@@ -129,6 +129,12 @@ class Damage(NamedTuple):
     since_ms: int = NONE
 
 
+def make_gap(state_partition: int, first: int, last: int, since_ms: int = NONE) -> Damage:
+    """Return the damage of log offsets (inclusive) that a log does not have."""
+    what = f"{last + 1 - first} log offsets are missing after {first - 1}"
+    return Damage(state_partition, first, last, what, (), "P2", since_ms)
+
+
 def add_gaps(damages: Iterable[Damage], gaps: Iterable[Damage]) -> list[Damage]:
     """Return damages and the gaps that are not inside one of them."""
     known = list(damages)

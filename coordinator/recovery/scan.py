@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from coordinator.log.claims import FencingFilter, owner_epoch_headers
 from coordinator.recovery.decode import DecodedRecords, decode
-from coordinator.recovery.records import Bools, Damage, Ints, Records, add_gaps
+from coordinator.recovery.records import Bools, Damage, Ints, Records, add_gaps, make_gap
 from coordinator.recovery.schema import NONE, RANGES
 from coordinator.recovery.states import (
     StateRows,
@@ -185,25 +185,24 @@ class PartitionScan:
         next_offset = offset[0] if self._next_offset is None else self._next_offset
         expected = np.append(next_offset, offset[:-1] + 1)
         for row in np.flatnonzero(offset != expected).tolist():
-            first, last = int(expected[row]), int(offset[row]) - 1
-            what = f"{last + 1 - first} log offsets are missing after {first - 1}"
-            if last < first:
-                what = f"log offset {last + 1} after {first - 1}"
-            self._add_gap(first, max(first, last), what, int(records.timestamp_ms[row]))
+            first, found = int(expected[row]), int(offset[row])
+            gap = make_gap(self.state_partition, first, found - 1, int(records.timestamp_ms[row]))
+            if found < first:
+                gap = gap._replace(last=first, what=f"log offset {found} after {first - 1}")
+            self._add_gap(gap)
         self._next_offset = int(offset[-1]) + 1
 
     def process_end(self, log_end: int | None) -> None:
         """Find the log offsets that are missing at the end of the log, if its end offset is known."""
         first = self._next_offset
         if log_end is not None and first is not None and first < log_end:
-            what = f"{log_end - first} log offsets are missing after {first - 1}"
-            self._add_gap(first, log_end - 1, what, NONE)
+            self._add_gap(make_gap(self.state_partition, first, log_end - 1))
 
-    def _add_gap(self, first: int, last: int, what: str, since_ms: int) -> None:
-        gap = Damage(self.state_partition, first, last, what, (), "P2", since_ms)
+    def _add_gap(self, gap: Damage) -> None:
         if len(self._gaps) == _GAPS_MAX:
-            what = f"log offsets are missing in many places from {self._gaps[-1].first}"
-            gap = self._gaps.pop()._replace(last=last, what=what)
+            before = self._gaps.pop()
+            what = f"log offsets are missing in many places from {before.first} on"
+            gap = before._replace(last=max(before.last, gap.last), what=what)
         self._gaps.append(gap)
 
     @property

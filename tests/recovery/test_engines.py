@@ -300,6 +300,13 @@ def test_one_spark_task_reads_several_small_ranges(records: list[int], tasks: in
     assert all(len(task) <= -(-len(records) // tasks) for task in found)
 
 
+def test_spark_tasks_share_the_row_groups_of_an_archive() -> None:
+    ranges = [LogRange(number, 0, 9, 10, row_groups=100 * (number < 2)) for number in range(50)]
+    found = divide_ranges(ranges)
+    assert len(found) == 16
+    assert [task[0].row_groups for task in found[:3]] == [100, 100, 0]
+
+
 def test_unknown_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="auto, local, spark"):
         open_engine("flink")

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from coordinator.recovery import scan
 from coordinator.recovery.batch_overlay import NO_BATCHES
 from coordinator.recovery.parse import parse
+from coordinator.recovery.records import Damage
 from coordinator.recovery.scan import PartitionScan, StateFold
-from coordinator.recovery.states import StateRows, concatenate_rows
+from coordinator.recovery.schema import CHECKPOINTED_STATES
+from coordinator.recovery.states import StateRows, StoredStates, concatenate_rows
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_batches import StateBatch, pack
@@ -26,6 +28,7 @@ from tests.recovery.log_strategies import (
     fold_with_shard_core,
     kafkas_logs,
     our_logs,
+    parse_batches,
     shard_core_rows,
 )
 
@@ -72,3 +75,19 @@ def test_fold_memory_depends_on_share_partitions_not_records() -> None:
     folded = folding.result()
     assert folded["records"].tolist() == [500_000]
     assert folded["start_offset"].tolist() == [450_000]
+
+
+def test_number_of_gaps_and_age_of_stored_damage_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_GAPS_MAX", 3)
+    record = encode_record(StateRecord(KEYS[0], ShareUpdateValue(0, 1, 7, b"")))
+    records = parse_batches([encode_batch(offset, 0, [record]) for offset in range(100, 120, 2)])
+    summary = PartitionScan(STATE_PARTITION).summary() | {"range_end": 100}
+    damages = [Damage(STATE_PARTITION, last - 1, last, "damaged") for last in (9, 10)]
+    scanned = PartitionScan(
+        STATE_PARTITION, 10, StoredStates(CHECKPOINTED_STATES.empty_table(), -1, summary, damages)
+    )
+    scanned.process_records(records)
+    scanned.process_end(125)
+    first, *gaps = [(each.first, each.last, each.check) for each in scanned.damages]
+    assert first == (9, 10, "P4")
+    assert gaps == [(101, 101, "P2"), (103, 103, "P2"), (105, 124, "P2")]

@@ -138,10 +138,14 @@ def rewrite_journal(
 def test_log_is_rewritten_and_rewritten_back(
     share_groups: SimulatedShareGroups, source: SegmentSource, tmp_path: Path
 ) -> None:
-    there, back = tmp_path / "there", tmp_path / "back"
-    planned = rewrite_journal(source, there, 7, Allowed())
+    there, back, work = tmp_path / "there", tmp_path / "back", tmp_path / "work"
+    planned = rewrite_journal(source, there, 7, Allowed(), work=work)
     assert (planned.is_successful, planned.executed, there.exists()) == (True, False, False)
-    assert rewrite_journal(source, there, 7).is_successful
+    assert not work.exists()
+    work.mkdir()
+    (work / ".hidden").touch()
+    assert rewrite_journal(source, there, 7, work=work).is_successful
+    assert [each.name for each in work.iterdir()] == [".hidden"]
     assert rewrite_journal(JournalSource(str(there)), back, STATE_PARTITIONS).is_successful
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
     states = {key: state for shard in share_groups.shards for key, state in shard.items()}

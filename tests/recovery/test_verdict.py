@@ -14,6 +14,7 @@ from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.catalogue import CATALOGUE, FindingEffect, Severity
 from coordinator.recovery.continuous import next_baseline, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.report import as_text
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
@@ -230,6 +231,7 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         remove_old_audits(kept, keep=2)
         return found
 
+    rebuild(LocalEngine(1), source, to=kept / "rebuilt")
     first = restart_and_audit(1)
     log = SimulatedShareGroups(5).run_steps(300).log
     key = log[0][0].record.key
@@ -241,5 +243,5 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         found = restart_and_audit(number)
         assert "X3" in found.manifest["checks"]
         assert found.manifest["baseline"] == first.manifest["run_id"]
-    # The results of the baseline and of the two newest other audits remain.
-    assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5"}
+    # The results of the baseline, of the two newest other audits, and of another job remain.
+    assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5", "rebuilt"}

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 _OUTPUTS_SQL = "name string, state_partition int, rows binary"
 
-# Ranges are combined until a Spark task reads this many records, because even an empty task takes about 0.1
-# s.
+# Ranges are combined until a task reads this many records. With two cores, even an empty task takes 55 ms.
 _TASK_RECORDS_MIN = 250_000
-# In an object store, opening a row group of an archive takes as long as reading this many records.
+# An estimate, in records, of the cost of opening a row group of an archive in an object store.
 _ROW_GROUP_RECORDS = 20_000
 # The maximum number of rows of an output in one row of Spark, about 1 MB of states.
 _PACKED_ROWS_MAX = 2_500
@@ -67,10 +66,10 @@ class SparkEngine:
 
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
         """Run the task for each log range; one Spark task processes several small ranges."""
-        stripes = divide_ranges(ranges)
+        ranges_by_task = divide_ranges(ranges)
         try:
-            numbers = self.spark.range(0, len(stripes), 1, max(len(stripes), 1))
-            frame = numbers.mapInArrow(_make_task_function(task, stripes), _OUTPUTS_SQL)
+            numbers = self.spark.range(0, len(ranges_by_task), 1, max(len(ranges_by_task), 1))
+            frame = numbers.mapInArrow(_make_task_function(task, ranges_by_task), _OUTPUTS_SQL)
             return list(_unpack_outputs(frame.toArrow().to_batches()))
         except Exception as error:
             raise convert_spark_error(error, self.spark) from None
@@ -82,26 +81,26 @@ class SparkEngine:
 
 
 def divide_ranges(ranges: Sequence[LogRange]) -> list[list[LogRange]]:
-    """Divide ranges among tasks of Spark, the largest first; a range of unknown cost has its own task."""
+    """Divide ranges among tasks of Spark. A range of unknown cost counts as a whole task."""
 
-    def count_records(each: LogRange) -> int:
+    def estimate_cost(each: LogRange) -> int:
         is_unknown = each.records == UNKNOWN_SIZE or each.stored is not None
         return _TASK_RECORDS_MIN if is_unknown else each.records + each.row_groups * _ROW_GROUP_RECORDS
 
-    ordered = sorted(ranges, key=lambda each: -each.records)
-    tasks = min(len(ordered), max(1, sum(map(count_records, ordered)) // _TASK_RECORDS_MIN))
+    ordered = sorted(ranges, key=estimate_cost, reverse=True)
+    tasks = min(len(ordered), max(1, sum(map(estimate_cost, ordered)) // _TASK_RECORDS_MIN))
     return [ordered[number::tasks] for number in range(tasks)]
 
 
 def _make_task_function(
-    task: RangeTask, stripes: Sequence[Sequence[LogRange]]
+    task: RangeTask, ranges_by_task: Sequence[Sequence[LogRange]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that executors run: map indexes of range lists to packed task outputs."""
 
     def run_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for log_range in stripes[number]:
+                for log_range in ranges_by_task[number]:
                     yield from pack_outputs(task(log_range))
 
     return run_tasks
