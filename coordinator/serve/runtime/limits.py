@@ -24,9 +24,11 @@ class RuntimeLimits(NamedTuple):
     reload_backoff_first_s: float = 0.1
     reload_backoff_max_s: float = 30.0
     load_slice_batches: int = 256
-    # Records of one maintenance job, so that clients do not wait long for it.
-    job_records_max: int = 500
-    job_bytes_max: int = 1 << 20
+    # Records and bytes of one step of a maintenance job. A step takes about 5 ms, and clients wait for it.
+    job_records_max: int = 200
+    job_bytes_max: int = 256 << 10
+    # After a step, the event loop executes only operations of clients for this time.
+    job_pause_s: float = 0.015
     compaction_interval_s: float = 10.0
     # How long a new owner waits for the previous one to finish its append and release the shard.
     release_wait_s: float = 8.0

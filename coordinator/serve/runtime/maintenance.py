@@ -1,8 +1,9 @@
 """Periodic jobs: snapshots of cold state, pruning and compaction.
 
 Each job is an operation in the queue of its shard, and is executed in order, like the operations of clients.
-A job creates few records at a time, so that appends stay small and clients do not wait long. Source:
-ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
+A job creates few records in one step and pauses after each step, so that clients wait at most a few ms and
+most of the time of the event loop is theirs. Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4
+for cold snapshots and pruning.
 """
 
 import asyncio
@@ -92,6 +93,7 @@ class MaintenanceJobs:
         If there are no such segments, this job does nothing. A journal that accepts no writes is always
         pruned, because its disk may be full.
         """
+        size_before = self._log.size_bytes()
         live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
         is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
         if is_stuck or self._log.prune_offsets_freeing_storage(live_bytes):
@@ -104,22 +106,31 @@ class MaintenanceJobs:
             for runner in self._active_runners():
                 before = pinned.get(runner.state_partition)
                 if before is not None:
-                    await self._snapshot_and_prune(runner, before)
+                    await self._snapshot_and_prune(runner, before, size_before)
             if self._log.prune_offsets_freeing_storage(live_bytes) == pinned:
                 # A snapshot could not be written now; it is retried at the next interval.
                 return
 
-    async def _snapshot_and_prune(self, runner: ShardRunner, before: int) -> None:
+    async def _snapshot_and_prune(self, runner: ShardRunner, before: int, size_before: int) -> None:
         await self._run_job_until_done(
             runner,
             lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, limits=self._snapshot_limits),
+            size_before,
         )
         self._prune_log(runner)
 
     def _active_runners(self) -> list[ShardRunner]:
         return [runner for runner in self._runners if runner.status is ShardStatus.ACTIVE]
 
-    async def _run_job_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
+    async def _run_job_until_done(
+        self, runner: ShardRunner, make_records: _MakeRecords, size_before: int | None = None
+    ) -> None:
+        """Run the steps of a job until one creates no records.
+
+        The pauses get shorter as the log grows above `size_before`, so that a job that frees storage is not
+        outrun by clients.
+        """
+
         def decide(
             shard: Shard, _: SharePartitionKey, unit: object, context: RequestContext
         ) -> CoordinatorResult:
@@ -132,3 +143,6 @@ class MaintenanceJobs:
             records, _ = await job.outcome
             if not records:
                 return
+            size_bytes = self._log.size_bytes()
+            growth = 1.0 if size_before is None else max(1.0, size_bytes / max(1, size_before))
+            await asyncio.sleep(self._limits.job_pause_s / growth)

@@ -67,7 +67,8 @@ async def test_compaction_rewrites_each_state_once_and_then_waits_for_its_next_r
         assert driver.log.end_offset(0) == before + 2
 
 
-async def test_snapshots_are_written_in_portions_between_client_writes() -> None:
+@pytest.mark.parametrize("growth", [1, 3])
+async def test_clients_write_between_the_steps_of_a_job(growth: int) -> None:
     async with run_driver(RuntimeLimits(job_records_max=2)) as driver:
         driver.log.blocking = False
         await driver.send_request(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
@@ -75,20 +76,24 @@ async def test_snapshots_are_written_in_portions_between_client_writes() -> None
         driver.log.blocking = True
         end = driver.log.end_offset(0)
         driver.log.prune_offsets_freeing_storage = lambda live_bytes: {0: end}
+        sizes = [1000, *4 * [1000 * growth]]
+        driver.log.size_bytes = lambda: sizes.pop(0)
         compacting = asyncio.ensure_future(driver.runtime.jobs.compact())
-        await driver.wait_until(lambda: driver.log.held)
-        ((_, records, _, _),) = driver.log.held
-        assert len(records) == 2
-        # A write that arrives meanwhile is appended together with the next portion.
-        answer = driver.send_request(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
-        driver.log.release_appends()
-        await driver.wait_until(lambda: driver.log.held)
-        ((_, records, _, _),) = driver.log.held
-        assert len(records) == 3
-        driver.log.release_appends()
+        released_s = []
+        # A write that arrives during a step is appended alone, in the pause after the step.
+        for appended in (2, 1, 2, 1):
+            await driver.wait_until(lambda: driver.log.held)
+            ((_, records, _, _),) = driver.log.held
+            assert len(records) == appended
+            if not released_s:
+                answer = driver.send_request(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
+            released_s.append(asyncio.get_running_loop().time())
+            driver.log.release_appends()
+        # The pause is shorter if the log has grown since the start of the job.
+        pause_s = RuntimeLimits().job_pause_s / growth
+        assert pause_s <= released_s[3] - released_s[2] < 1.5 * pause_s
         assert (await answer)[0].error_code == 0
         driver.log.blocking = False
-        driver.log.release_appends()
         await compacting
         state = driver.runtime.share_partition(KEY)
         assert state is not None
