@@ -351,7 +351,7 @@ def draw_runtime_limits(rng: Random) -> RuntimeLimits:
         operations_per_append_max=rng.choice((1, 3, 4_096)),
         write_timeout_s=draw_log_uniform(rng, 0.2, 5.0),
         load_wait_s=draw_log_uniform(rng, 0.2, 10.0),
-        load_slice_batches=rng.choice((1, 5, 256)),
+        load_slice_bytes=rng.choice((1, 500, 64 << 10)),
         job_records_max=rng.choice((1, 2, 500)),
         compaction_interval_s=draw_log_uniform(rng, 0.5, 10.0),
         reload_backoff_max_s=draw_log_uniform(rng, 0.5, 30.0),

@@ -23,11 +23,12 @@ class RuntimeLimits(NamedTuple):
     tick_s: float = 0.25
     reload_backoff_first_s: float = 0.1
     reload_backoff_max_s: float = 30.0
-    load_slice_batches: int = 256
+    # Bytes of record batches that are loaded without a pause for other callbacks: about 4 ms.
+    load_slice_bytes: int = 64 << 10
     # Records and bytes of one step of a maintenance job. A step takes about 5 ms, and clients wait for it.
     job_records_max: int = 200
     job_bytes_max: int = 256 << 10
-    # After a step, the event loop executes only operations of clients for this time.
+    # How long the event loop executes only operations of clients after a step of this size.
     job_pause_s: float = 0.015
     compaction_interval_s: float = 10.0
     # How long a new owner waits for the previous one to finish its append and release the shard.

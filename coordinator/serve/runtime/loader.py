@@ -279,7 +279,7 @@ class ShardLoader:
         records = dict.fromkeys(runners, 0)
         replays = make_replays(shards)
         failed: dict[int, Exception] = {}
-        slice_left = self._limits.load_slice_batches
+        slice_bytes = 0
         with _garbage_collection_paused():
             async for chunk in self._read_log(runners):
                 for state_partition, batch in chunk:
@@ -289,9 +289,9 @@ class ShardLoader:
                         records[state_partition] += replays[state_partition].replay_batches(batch)
                     except Exception as error:
                         failed[state_partition] = error
-                    slice_left -= 1
-                    if slice_left == 0:
-                        slice_left = self._limits.load_slice_batches
+                    slice_bytes += len(batch)
+                    if slice_bytes >= self._limits.load_slice_bytes:
+                        slice_bytes = 0
                         await asyncio.sleep(0)
         # Delete the last references to the ids that the replays share.
         replays.clear()

@@ -18,6 +18,7 @@ from coordinator.serve.runtime.operations import AwaitableOperation
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits
+from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _logger = logging.getLogger(__name__)
@@ -135,14 +136,20 @@ class MaintenanceJobs:
             shard: Shard, _: SharePartitionKey, unit: object, context: RequestContext
         ) -> CoordinatorResult:
             records = make_records(shard, context.now_ms)
-            return CoordinatorResult(records, len(records))
+            return CoordinatorResult(records, self._part_of_step(records))
 
         while True:
             job = AwaitableOperation(decide, _NO_KEY)
             runner.submit(job)
-            records, _ = await job.outcome
-            if not records:
+            part, _ = await job.outcome
+            if not part:
                 return
             size_bytes = self._log.size_bytes()
             growth = 1.0 if size_before is None else max(1.0, size_bytes / max(1, size_before))
-            await asyncio.sleep(self._limits.job_pause_s / growth)
+            await asyncio.sleep(self._limits.job_pause_s * part / growth)
+
+    def _part_of_step(self, records: Sequence[StateRecord]) -> float:
+        """Return the size of a step, relative to the limits of a step; 0 if it has no records."""
+        values = [record.value for record in records if isinstance(record.value, ShareSnapshotValue)]
+        size_bytes = sum(len(value.state_batches) for value in values)
+        return max(len(records) / self._limits.job_records_max, size_bytes / self._limits.job_bytes_max)

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, WRITE
 from coordinator.log.base import LoggedBatch, StateLog
+from coordinator.log.kafka import kafka_log
+from coordinator.log.kafka.replay import keep_valid_records
 from coordinator.log.memory import MemoryLog
 from coordinator.serve.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
+from tests.builders import make_initialize, make_write
 from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.simulation.loop import run
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.runtime_without_jobs import make_runtime
-from tests.unit.runtime.topic_runtimes import TOPIC, make_kafka_log
+from tests.unit.runtime.topic_runtimes import TOPIC, elect_shard, make_kafka_log, run_replica, shard_status
 
 pytestmark = pytest.mark.run_with(function=run)
 
@@ -105,6 +109,33 @@ async def test_record_that_cannot_be_replayed_fails_only_its_own_shard(
         await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_DAMAGED)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said.startswith(f"shard {DAMAGED} cannot be replayed: a record of the state log has no key")
+
+
+async def test_other_callbacks_run_often_while_large_batches_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep, checked_bytes, largest_bytes = keep_valid_records, 0, 0
+
+    def count_bytes(batch: bytes, *args: Any) -> list[bytes]:
+        nonlocal checked_bytes
+        checked_bytes += len(batch)
+        return keep(batch, *args)
+
+    monkeypatch.setattr(kafka_log, "keep_valid_records", count_bytes)
+    async with run_replica(KafkaInMemory(), is_elected=True) as driver:
+        partitions = range(1_000)
+        await driver.send_request(INITIALIZE, *(make_initialize(partition=each) for each in partitions))
+        for n in range(8):
+            await driver.send_request(
+                WRITE, *(make_write(partition=each, start_offset=n) for each in partitions)
+            )
+        driver.runtime.resign(0)
+        await driver.wait_until(lambda: shard_status(driver) == "CLOSED")
+        loading = asyncio.create_task(elect_shard(driver))
+        while not loading.done():
+            await asyncio.sleep(0)
+            largest_bytes, checked_bytes = max(largest_bytes, checked_bytes), 0
+        assert 0 < largest_bytes < 160 << 10 < driver.log.size_bytes() / 4
 
 
 @pytest.mark.parametrize("together", [[DAMAGED], [0, 1, DAMAGED, 3]])
