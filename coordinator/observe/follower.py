@@ -39,8 +39,8 @@ FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS = 500
 # A partition without a response for this time is outdated; usually there is one every `FETCH_WAIT_MS`.
 OUTDATED_S = 5.0
-# Number of batches that are replayed before yielding to the event loop.
-SLICE_BATCHES = 64
+# Bytes of batches that are replayed before yielding to the event loop: about 10 ms.
+SLICE_BYTES = 64 << 10
 # Number of states that are visited before yielding to the event loop.
 VIEW_SLICE = 2_000
 _RETRY_S = 0.5
@@ -252,15 +252,15 @@ class LogFollower:
 
         Stop if the records of another response are replayed meanwhile.
         """
-        at = batches = 0
+        at = slice_start = 0
         try:
             while (size := batch_size_at(data, at)) is not None and at + size <= len(data):
                 batch = data[at : at + size]
                 self._replay_batch(each, batch)
                 each.position = position = next_offset_at(data, at)
                 at += size
-                batches += 1
-                if batches % SLICE_BATCHES == 0:
+                if at - slice_start >= SLICE_BYTES:
+                    slice_start = at
                     await asyncio.sleep(0)
                     if each.position != position:
                         return

@@ -92,6 +92,19 @@ async def test_follower_replays_the_log_and_follows_its_end() -> None:
         assert statuses == dict.fromkeys(range(PARTITIONS), "ACTIVE")
 
 
+async def test_other_callbacks_run_while_large_batches_are_followed() -> None:
+    async with follow_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        batches, records = 16, 1_000
+        for number in range(batches):
+            topic.write(*(make_update(110 + number) for _ in range(records)))
+        largest = followed = 0
+        while followed < batches * records:
+            await asyncio.sleep(0)
+            largest, followed = max(largest, len(topic.followed) - followed), len(topic.followed)
+        assert largest == records
+
+
 async def test_log_pruned_past_the_position_is_replayed_again() -> None:
     async with follow_topic() as topic:
         await wait_until(lambda: topic.start_offset() == 100)
