@@ -62,6 +62,7 @@ def summarize_latencies(slices: list[LoadFigures]) -> dict[str, float]:
         "p999_worst_ms": max(figures.p999_us for figures in slices) / 1000,
         "longest_ms": max(figures.max_us for figures in slices) / 1000,
         "requests_per_second": statistics.median(figures.requests_per_second for figures in slices),
+        "requests_per_second_min": min(figures.requests_per_second for figures in slices),
     }
 
 
@@ -142,6 +143,7 @@ def results_table(figures: dict[str, Any], added: int) -> Table:
     table.add_row("  p99.9 of the worst 2 s, ms", f"{busy['p999_worst_ms']:.2f}")
     table.add_row("  maximum latency, ms", f"{busy['longest_ms']:.1f}")
     table.add_row("  other requests/s meanwhile", f"{busy['requests_per_second']:,.0f}")
+    table.add_row("  other requests/s in the slowest 2 s", f"{busy['requests_per_second_min']:,.0f}")
     table.add_row("  seconds to add all", f"{figures['added_in_s']:.1f}")
     table.add_row("p99.9 at rest, ms", f"{rest['p999_ms']:.2f}")
     table.add_row("  maximum latency, ms", f"{rest['longest_ms']:.1f}")
