@@ -94,6 +94,9 @@ cdef enum:
     SIZE_BYTES = 4
     # Size, correlation id and tagged fields at the beginning of a response.
     RESPONSE_HEADER_BYTES = 9
+    # Work that takes as long as a write to a small state: bytes of a state to copy, and of batches to sort.
+    STATE_BYTES_PER_UNIT = 16384
+    WRITTEN_BYTES_PER_UNIT = 512
     NO_COMPLETE_COUNT = -1
     NOT_UNREADABLE = -1
     # The type of a ShareUpdate in its key.

@@ -56,9 +56,9 @@ def make_write_with_batches(count: int, *, tags: bytes = b"\0") -> bytes:
     return make_frame(WRITE, 0, _GROUP + b"\x02" + _TOPIC_ID + b"\x02" + fields + batches + b"\0\0\0")
 
 
-def make_batches(count: int) -> bytes:
-    """Return `count` state batches that the coordinator cannot merge."""
-    return b"".join(Struct(">qqbhx").pack(2 * n, 2 * n, n % 3, 1) for n in range(count))
+def make_batches(count: int, first: int = 0, step: int = 2) -> bytes:
+    """Return `count` state batches of one offset each; with a step of 2, they cannot be merged."""
+    return b"".join(Struct(">qqbhx").pack(first + step * n, first + step * n, 2, 1) for n in range(count))
 
 
 def make_write(partition: int, batches: bytes, count: int) -> bytes:

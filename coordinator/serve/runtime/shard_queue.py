@@ -37,8 +37,10 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = ShardStatus.ACTIVE
-# The number of operations that the write kernel executes while Python code executes one.
+# The number of operations that the write kernel executes while Python code executes one, and the bytes of
+# state that Python code copies during one operation of the kernel.
 _PYTHON_OPERATION_COST = 16
+_STATE_BYTES_PER_UNIT = 4096
 
 
 class ShardQueue(OperationQueue):
@@ -189,19 +191,20 @@ class ShardQueue(OperationQueue):
             return
         self._queue = []
         self._clear_queued_keys()
-        last = min(len(operations), self._batch_operations_max, commit.room)
-        self._batch = batch = new_batch(operations, last, self._batch_bytes_max, commit.now_ms)
+        last = min(len(operations), self._batch_operations_max)
+        self._batch = batch = new_batch(operations, last, commit.room, self._batch_bytes_max, commit.now_ms)
         kernel = self._scheduler.kernel if commit.accepts_writes else None
         while True:
             if kernel is not None:
                 kernel.decide_writes(self.shard, batch, self._awaiting_append)
             if not batch.has_room():
                 break
-            self._process_operation(batch, operations[batch.done], commit.accepts_writes)
+            operation = operations[batch.done]
+            state_bytes = len(self.shard.packed_state(operation.key) or b"")
+            self._process_operation(batch, operation, commit.accepts_writes)
             batch.done += 1
-            commit.room -= _PYTHON_OPERATION_COST - 1
-            batch.last = min(batch.last, commit.room)
-        commit.room -= batch.done
+            batch.room -= _PYTHON_OPERATION_COST + state_bytes // _STATE_BYTES_PER_UNIT
+        commit.room = batch.room
         commit.decided += batch.done
         if batch.done < len(operations):
             # Operations for which the append has no room stay first in the queue.
