@@ -57,10 +57,10 @@ _FORWARDED = FORWARDED_CLIENT_ID.encode()
 # (ApiVersionsRequest).
 _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
-# Maximum number of cached FindCoordinator responses; the key is the request. A broker repeats FindCoordinator
-# before every request, each time for few share-partitions. An entry takes about 400 bytes.
+# Maximum number of cached FindCoordinator responses, and of the bytes of a request and its response; the key
+# is the request. A broker repeats FindCoordinator before every request, each time for few share-partitions.
 CACHED_RESPONSES_MAX = 8_192
-CACHED_REQUEST_BYTES_MAX = 512
+CACHED_BYTES_MAX = 1024
 
 
 _SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *RPC_BY_API_KEY)
@@ -216,12 +216,12 @@ class Api:
         """Respond to FindCoordinator, from the cache if an identical request was handled before."""
         began_s = monotonic_seconds()
         # The response depends on everything in the request except the correlation id.
-        cache_key = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
+        cache_key = frame[:4] + frame[8:] if len(frame) <= CACHED_BYTES_MAX else b""
         route_version = self._directory.route_version
         if self._cached_route_version != route_version:
             self._find_coordinator_cache.clear()
             self._cached_route_version = route_version
-        found = None if cache_key is None else self._find_coordinator_cache.get(cache_key)
+        found = self._find_coordinator_cache.get(cache_key)
         if found is None:
             parts = []
             request = decode_frame(frame, self._elements_max).message
@@ -229,7 +229,8 @@ class Api:
                 parts.append(part)
                 yield
             found = join_encoded_parts(parts, api_version)
-            if cache_key is not None and self._directory.route_version == route_version:
+            is_small = 0 < len(cache_key) <= CACHED_BYTES_MAX - len(found.encoded)
+            if is_small and self._directory.route_version == route_version:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
                 self._find_coordinator_cache[cache_key] = found
