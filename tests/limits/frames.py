@@ -61,9 +61,9 @@ def make_batches(count: int, first: int = 0, step: int = 2) -> bytes:
     return b"".join(Struct(">qqbhx").pack(first + step * n, first + step * n, 2, 1) for n in range(count))
 
 
-def make_write(partition: int, batches: bytes, count: int) -> bytes:
+def make_write(partition: int, batches: bytes, count: int, start_offset: int = 0) -> bytes:
     """Return a write of state batches to a partition that `make_request_with_partitions` initialized."""
-    fields = partition.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(12) + write_uvarint(count + 1)
+    fields = Struct(">iiiq").pack(partition, 1, 0, start_offset) + write_uvarint(count + 1)
     return make_frame(
         WRITE,
         0,

@@ -22,7 +22,7 @@ import asyncio
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.fastpath.operation_queue import CommitBatch, CommitContext, OperationQueue, new_batch
 from coordinator.log.base import AppendCallback
-from coordinator.serve.runtime.decider import ShardServices, is_atomic
+from coordinator.serve.runtime.decider import ShardServices, is_atomic, work_units
 from coordinator.serve.runtime.operations import (
     Operation,
     refuse_all,
@@ -37,10 +37,6 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = ShardStatus.ACTIVE
-# The number of operations that the write kernel executes while Python code executes one, and the bytes of
-# state that Python code copies during one operation of the kernel.
-_PYTHON_OPERATION_COST = 16
-_STATE_BYTES_PER_UNIT = 4096
 
 
 class ShardQueue(OperationQueue):
@@ -200,10 +196,9 @@ class ShardQueue(OperationQueue):
             if not batch.has_room():
                 break
             operation = operations[batch.done]
-            state_bytes = len(self.shard.packed_state(operation.key) or b"")
+            batch.room -= work_units(self.shard, operation)
             self._process_operation(batch, operation, commit.accepts_writes)
             batch.done += 1
-            batch.room -= _PYTHON_OPERATION_COST + state_bytes // _STATE_BYTES_PER_UNIT
         commit.room = batch.room
         commit.decided += batch.done
         if batch.done < len(operations):
