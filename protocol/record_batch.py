@@ -20,13 +20,10 @@ HEADER_BYTES = 61
 MAGIC = 2
 # Upper bound of a record's bytes in a batch without key and value, with one short header.
 RECORD_BYTES_IN_BATCH = 64
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_DELETE_HORIZON = 0x40
 
 # Fields outside the CRC: base offset, length, leader epoch, magic, and the CRC itself.
 _PREFIX = Struct(">qiibI")
@@ -59,46 +56,17 @@ class LogRecord(NamedTuple):
 class RecordBatch(NamedTuple):
     """One batch; ``records`` may have gaps in their offsets if Kafka compacted the log.
 
-    ``timestamp_ms`` is the base timestamp, ``size_bytes`` the size of the whole batch as stored.
+    If `is_control`, the records are transaction markers, not data.
     """
 
     base_offset: int
     last_offset: int
     leader_epoch: int
-    timestamp_ms: int
-    max_timestamp_ms: int
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    attributes: int
-    crc: int
-    size_bytes: int
+    is_control: bool
     records: list[LogRecord]
-
-    @property
-    def is_control(self) -> bool:
-        """True if the records are transaction markers, not data."""
-        return bool(self.attributes & _CONTROL)
-
-    @property
-    def is_transactional(self) -> bool:
-        """True if the batch belongs to a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def is_log_append_time(self) -> bool:
-        """True if the broker set the timestamps, so that all records have the max timestamp."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        """True if the base timestamp is the time after which the log cleaner may remove tombstones."""
-        return bool(self.attributes & _DELETE_HORIZON)
-
-    @property
-    def compression(self) -> str:
-        """The codec's name as Kafka prints it."""
-        return COMPRESSIONS[self.attributes & _CODEC]
 
 
 # Lengths and offset deltas are usually small; a table lookup takes a tenth of the time of `write_varint`.
@@ -242,14 +210,10 @@ def _decode_batch(buf: bytes, offset: int, size_bytes: int) -> RecordBatch:
         base_offset,
         base_offset + last_offset_delta,
         leader_epoch,
-        timestamp_ms,
-        max_timestamp_ms,
         producer_id,
         producer_epoch,
         base_sequence,
-        attributes,
-        crc,
-        size_bytes,
+        bool(attributes & _CONTROL),
         records,
     )
 

@@ -94,6 +94,9 @@ cdef enum:
     SIZE_BYTES = 4
     # Size, correlation id and tagged fields at the beginning of a response.
     RESPONSE_HEADER_BYTES = 9
+    # Work that takes as long as a write to a small state: bytes of a state to copy, and of batches to sort.
+    STATE_BYTES_PER_UNIT = 16384
+    WRITTEN_BYTES_PER_UNIT = 512
     NO_COMPLETE_COUNT = -1
     NOT_UNREADABLE = -1
     # The type of a ShareUpdate in its key.
@@ -115,12 +118,11 @@ cdef struct _Entry:
     int32_t leader_epoch
     int32_t complete_count
 
-# The state of a share-partition during a write or a replay; `scratch` is the scratch buffer that contains its batches.
+# The state of a share-partition during a write or a replay.
 cdef struct _State:
     StateNumbers numbers
     const uint8_t *batches
     Py_ssize_t batches_bytes
-    int scratch
 
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
@@ -133,6 +135,7 @@ if NUMBERS.format.encode() != STATE_NUMBERS:
 # The .pxi files form one module, so that calls between them are C calls.
 include "batches.pxi"
 include "requests.pxi"
+include "responses.pxi"
 include "reads.pxi"
 include "write_kernel.pxi"
 include "replay.pxi"
@@ -154,7 +157,7 @@ def merge_batches(bytes current, bytes written, int64_t start_offset):
     cdef uint8_t *run = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, &run_bytes)
     if run_bytes < 0:
         return None
-    result = _scratch_memory(EVEN_SCRATCH, 2 * (run_bytes + PyBytes_GET_SIZE(current)) + BATCH_BYTES)
+    result = _scratch_memory(MERGED_SCRATCH, 2 * (run_bytes + PyBytes_GET_SIZE(current)) + BATCH_BYTES)
     size = _merge(
         <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, run_bytes, floor, &result
     )

@@ -5,13 +5,11 @@ cdef enum:
     NO_START_OFFSET = -1
     # Larger scratch buffers are freed after use.
     SCRATCH_BYTES_KEPT = 1048576
-    NO_SCRATCH = -1
 
 # Each scratch buffer contains one run. No buffer is in use during calls of Python code, which could overwrite it.
 cdef enum:
     WRITTEN_SCRATCH
-    EVEN_SCRATCH
-    ODD_SCRATCH
+    MERGED_SCRATCH
     SCRATCH_BUFFERS
 
 cdef uint8_t *_scratch_buffers[SCRATCH_BUFFERS]
@@ -19,10 +17,10 @@ cdef Py_ssize_t _scratch_bytes[SCRATCH_BUFFERS]
 
 
 cdef uint8_t *_scratch_memory(int which, Py_ssize_t size) except NULL:
-    """Return a scratch buffer of at least `size` bytes; its previous content is kept."""
+    """Return a scratch buffer of at least `size` bytes."""
     cdef void *scratch
     if size > _scratch_bytes[which]:
-        # Reserve more than needed, so that a growing run is seldom copied.
+        # Reserve more than needed, so that a growing run seldom needs a new buffer.
         size += size // 2
         scratch = PyMem_Realloc(_scratch_buffers[which], size)
         if scratch == NULL:

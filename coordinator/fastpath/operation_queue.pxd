@@ -17,6 +17,7 @@ cdef class CommitContext:
 cdef class CommitBatch:
     cdef public list operations
     cdef public Py_ssize_t last
+    cdef public Py_ssize_t room
     cdef public Py_ssize_t done
     cdef public int64_t bytes_max
     cdef public object now_ms
@@ -29,7 +30,7 @@ cdef class CommitBatch:
 
 
 @cython.locals(batch=CommitBatch)
-cpdef CommitBatch new_batch(list operations, Py_ssize_t last, int64_t bytes_max, now_ms)
+cpdef CommitBatch new_batch(list operations, Py_ssize_t last, Py_ssize_t room, int64_t bytes_max, now_ms)
 
 
 cdef class QueuedOperation:

@@ -17,9 +17,9 @@ Encoded = tuple[bytes, bytes | None]
 class CommitContext:
     """Values for all batches of one run of the commit scheduler.
 
-    `gathered` is the `PendingEntries` of the log, or None. `room` is the number of operations that the run
-    may still execute; the limit keeps the event loop responsive. `decided` is the number of operations
-    executed so far.
+    `gathered` is the `PendingEntries` of the log, or None. `room` is the work that the run may still do, in
+    units of one write to a small state (2 µs); the limit keeps the event loop responsive. `decided` is the
+    number of operations executed so far.
     """
 
     def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
@@ -34,14 +34,15 @@ class CommitContext:
 class CommitBatch:
     """Operations whose records are appended together, and the records so far; created by `new_batch`.
 
-    The batch executes the first `last` of `operations`; `done` is the number of those executed so far. A unit
-    is a range of `records` that the log stores completely or not at all; the log stores each other record
-    independently. An element of `records` is None if the write kernel has applied the record and nothing has
-    to be done when the record is durable.
+    The batch executes the first `last` of `operations` while it has `room` (see `CommitContext`); `done` is
+    the number of those executed so far. A unit is a range of `records` that the log stores completely or not
+    at all; the log stores each other record independently. An element of `records` is None if the write
+    kernel has applied the record and nothing has to be done when the record is durable.
     """
 
     operations: list[Any]
     last: int
+    room: int
     bytes_max: int
     now_ms: int
     done: int
@@ -52,7 +53,7 @@ class CommitBatch:
 
     def has_room(self) -> bool:
         """Return whether the batch may execute another operation."""
-        return self.done < self.last and self.append_bytes < self.bytes_max
+        return self.done < self.last and self.append_bytes < self.bytes_max and self.room > 0
 
     def add(self, records: Sequence[Any], encoded: Sequence[Encoded], *, is_unit: bool) -> None:
         """Add the records of an operation; the caller has applied them."""
@@ -63,10 +64,10 @@ class CommitBatch:
         self.append_bytes += sum(map(size_bytes, encoded))
 
 
-def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> CommitBatch:
+def new_batch(operations: list[Any], last: int, room: int, bytes_max: int, now_ms: int) -> CommitBatch:
     """Return a commit batch for the first `last` of `operations`, without records yet."""
     batch = CommitBatch.__new__(CommitBatch)
-    batch.operations, batch.last = operations, last
+    batch.operations, batch.last, batch.room = operations, last, room
     batch.bytes_max, batch.now_ms = bytes_max, now_ms
     batch.done = batch.append_bytes = 0
     batch.records, batch.encoded, batch.units = [], [], []

@@ -1,4 +1,4 @@
-# Split fast-path writes into operations of shards, combine the results into responses, and answer fast-path reads.
+# Split fast-path writes into operations of shards, and combine their results.
 
 
 @cython.final
@@ -67,22 +67,6 @@ cdef class _Request:
             answer, error_code = _add_refusals(answer, self.version, self.refused)
         self.respond(answer)
         return self.owner.count(WRITE_KEY, error_code, <double> self.owner.time() - self.received_s)
-
-
-cdef tuple _add_refusals(bytes answer, int version, dict refused):
-    """Return the response, including its size field, with the refused results, and the first error code."""
-    response = write_api.decode_response(answer, RESPONSE_HEADER_BYTES, version)
-    error_code = place = 0
-    for topic in response.results:
-        for index in range(len(topic.partitions)):
-            result = refused.get(place)
-            if result is not None:
-                topic.partitions[index] = result
-                error_code = error_code or result.error_code
-            place += 1
-    body = write_api.encode_response(response, version)
-    size = RESPONSE_HEADER_BYTES - SIZE_BYTES + len(body)
-    return size.to_bytes(4, "big") + answer[SIZE_BYTES:RESPONSE_HEADER_BYTES] + body, error_code
 
 
 @cython.final
@@ -162,40 +146,6 @@ cdef class WriteOperation(QueuedOperation):
     def refuse(self, error_code, error_message):
         result = write_api.PartitionResult(self.partition, int(error_code), error_message)
         self.request.put(self.place, result)
-
-
-cdef bytes _success_response(const uint8_t *correlation_id, list topic_ids, list rows):
-    """Return the response in which all parts are stored, with its size field; set the result index of each part."""
-    cdef WriteOperation part
-    cdef list row
-    cdef Py_ssize_t place
-    cdef int result = 0
-    cdef Py_ssize_t size = 10 + uvarint_bytes(len(rows) + 1)
-    for row in rows:
-        size += 17 + uvarint_bytes(len(row) + 1) + RESULT_BYTES * len(row)
-    answer = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(answer)
-    put32(out, size - 4)
-    memcpy(out + 4, correlation_id, 4)
-    out[8] = 0
-    out += 9
-    out += put_uvarint(out, len(rows) + 1)
-    for place in range(len(rows)):
-        row = <list> rows[place]
-        memcpy(out, PyBytes_AS_STRING(topic_ids[place]), 16)
-        out += 16
-        out += put_uvarint(out, len(row) + 1)
-        for part in row:
-            part.place = result
-            result += 1
-            # No error, no message, no tagged fields.
-            put32(out, part.partition)
-            put32(out + 4, 0)
-            out += RESULT_BYTES
-        out[0] = 0
-        out += 1
-    out[0] = 0
-    return answer
 
 
 @cython.final

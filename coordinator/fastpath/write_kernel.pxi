@@ -55,7 +55,7 @@ cdef class WriteKernel(WriteDecider):
         self.updates_max, self.update_bytes_min = policy.updates_max, policy.update_bytes_min
         self.live_bytes = 0
         try:
-            while batch.done < batch.last and batch.append_bytes < batch.bytes_max:
+            while batch.done < batch.last and batch.append_bytes < batch.bytes_max and batch.room > 0:
                 if type(operations[batch.done]) is not WriteOperation:
                     break
                 part = <WriteOperation> operations[batch.done]
@@ -79,15 +79,15 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     """
     cdef PyObject *packed = PyDict_GetItemWithError(kernel.states, part.key)
     cdef _State state
-    cdef bytes record_key
     cdef Py_ssize_t held_bytes
     if packed is NULL or part.partition < 0 or not _topic_exists(kernel.topics, part.key):
         return False
     if not _open_state(&state, <bytes> packed):
         return False
     held_bytes = state.batches_bytes
-    record_key = _record_key(part)
-    if not _apply_entry(kernel, batch, part, record_key, &part.entry, &state):
+    batch.room -= 1 + held_bytes // STATE_BYTES_PER_UNIT
+    batch.room -= part.entry.batch_count * BATCH_BYTES // WRITTEN_BYTES_PER_UNIT
+    if not _apply_entry(kernel, batch, part, &state):
         return False
     kernel.live_bytes += state.batches_bytes - held_bytes
     kernel.states[part.key] = packed_state(&state.numbers, state.batches, state.batches_bytes)
@@ -99,7 +99,6 @@ cdef bint _open_state(_State *state, bytes packed) noexcept:
     memcpy(&state.numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
     state.batches = <const uint8_t *> PyBytes_AS_STRING(packed) + sizeof(StateNumbers)
     state.batches_bytes = PyBytes_GET_SIZE(packed) - sizeof(StateNumbers)
-    state.scratch = NO_SCRATCH
     return state.numbers.unreadable_bytes == NOT_UNREADABLE
 
 
@@ -108,7 +107,6 @@ cdef void _clear_state(_State *state) noexcept:
     memset(state, 0, sizeof(_State))
     state.numbers.start_offset = NO_START_OFFSET
     state.numbers.unreadable_bytes = NOT_UNREADABLE
-    state.scratch = NO_SCRATCH
 
 
 cdef void _count_update(StateNumbers *numbers, Py_ssize_t batches_bytes, int64_t timestamp_ms) noexcept:
@@ -136,15 +134,14 @@ cdef bint _is_accepted(const _Entry *entry, const StateNumbers *numbers) noexcep
     return entry.start_offset >= NO_START_OFFSET and numbers.start_offset >= NO_START_OFFSET
 
 
-cdef bint _apply_entry(
-    WriteKernel kernel, CommitBatch batch, WriteOperation part, bytes record_key, const _Entry *entry, _State *state
-) except -1:
-    """Apply one entry to the state and add its record to the batch; return False if the entry is not accepted."""
+cdef bint _apply_entry(WriteKernel kernel, CommitBatch batch, WriteOperation part, _State *state) except -1:
+    """Apply the entry to the state and add its record to the batch; return False if the entry is not accepted."""
+    cdef const _Entry *entry = &part.entry
     cdef StateNumbers *numbers = &state.numbers
     cdef const char *batches
     cdef const uint8_t *written
     cdef Py_ssize_t written_bytes, held_bytes = state.batches_bytes
-    cdef bytes value
+    cdef bytes record_key, value
     if not _is_accepted(entry, numbers):
         return False
     if entry.start_offset > numbers.start_offset:
@@ -174,6 +171,7 @@ cdef bint _apply_entry(
         record_key, value = encode_record(record)
     else:
         record = None
+        record_key = _record_key(part)
         _count_update(numbers, written_bytes, kernel.now_ms)
         value = _update(
             numbers.snapshot_epoch, numbers.leader_epoch, numbers.start_offset, numbers.complete_count,
@@ -189,34 +187,13 @@ cdef bint _apply_entry(
 
 cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_bytes) except -1:
     """Merge a run into the batches of a state; the result is in a scratch buffer or is the unchanged state."""
-    cdef int64_t floor = _floor(state.numbers.start_offset)
-    cdef Py_ssize_t begin_bytes
-    cdef uint8_t *scratch
-    cdef uint8_t *end
-    cdef const uint8_t *result
-    cdef int other_scratch = EVEN_SCRATCH if state.scratch != EVEN_SCRATCH else ODD_SCRATCH
-    if state.scratch != NO_SCRATCH and written_bytes and state.batches_bytes:
-        if get64(state.batches + state.batches_bytes - 12) < get64(written):
-            # Append to the result of earlier entries in the scratch buffer, so that it is not copied for each entry.
-            begin_bytes = state.batches - _scratch_buffers[state.scratch]
-            scratch = _scratch_memory(state.scratch, begin_bytes + state.batches_bytes + written_bytes)
-            state.batches = scratch + begin_bytes
-            end = _add_rest(
-                scratch + begin_bytes, scratch + begin_bytes + state.batches_bytes, get64(written), get64(written + 8),
-                _delivery_rank(written), written + BATCH_BYTES, written + written_bytes
-            )
-            state.batches_bytes = end - state.batches
-            while state.batches < end and get64(state.batches + 8) < floor:
-                state.batches += BATCH_BYTES
-                state.batches_bytes -= BATCH_BYTES
-            if get64(state.batches) < floor:
-                put64(<uint8_t *> state.batches, floor)
-            return 0
-    result = _scratch_memory(other_scratch, 2 * (state.batches_bytes + written_bytes) + BATCH_BYTES)
-    state.batches_bytes = _merge(state.batches, state.batches_bytes, written, written_bytes, floor, &result)
-    if result != state.batches:
-        state.batches = result
-        state.scratch = other_scratch
+    cdef const uint8_t *result = _scratch_memory(
+        MERGED_SCRATCH, 2 * (state.batches_bytes + written_bytes) + BATCH_BYTES
+    )
+    state.batches_bytes = _merge(
+        state.batches, state.batches_bytes, written, written_bytes, _floor(state.numbers.start_offset), &result
+    )
+    state.batches = result
     return 0
 
 

@@ -264,10 +264,6 @@ class Shard:
     def packed_state(self, key: SharePartitionKey) -> bytes | None:
         return self._states.get(key)
 
-    def packed_states(self) -> Iterator[tuple[SharePartitionKey, bytes]]:
-        """Iterate over the packed states; the shard must not change meanwhile."""
-        return iter(self._states.items())
-
     def share_partitions(self) -> list[SharePartitionKey]:
         """Return a list of the share-partitions that have state now."""
         return list(self._states)

@@ -56,14 +56,14 @@ def make_write_with_batches(count: int, *, tags: bytes = b"\0") -> bytes:
     return make_frame(WRITE, 0, _GROUP + b"\x02" + _TOPIC_ID + b"\x02" + fields + batches + b"\0\0\0")
 
 
-def make_batches(count: int) -> bytes:
-    """Return `count` state batches that the coordinator cannot merge."""
-    return b"".join(Struct(">qqbhx").pack(2 * n, 2 * n, n % 3, 1) for n in range(count))
+def make_batches(count: int, first: int = 0, step: int = 2) -> bytes:
+    """Return `count` state batches of one offset each; with a step of 2, they cannot be merged."""
+    return b"".join(Struct(">qqbhx").pack(first + step * n, first + step * n, 2, 1) for n in range(count))
 
 
-def make_write(partition: int, batches: bytes, count: int) -> bytes:
+def make_write(partition: int, batches: bytes, count: int, start_offset: int = 0) -> bytes:
     """Return a write of state batches to a partition that `make_request_with_partitions` initialized."""
-    fields = partition.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(12) + write_uvarint(count + 1)
+    fields = Struct(">iiiq").pack(partition, 1, 0, start_offset) + write_uvarint(count + 1)
     return make_frame(
         WRITE,
         0,

@@ -178,6 +178,37 @@ async def test_pipeline_of_requests_does_not_block_event_loop(count: int, reques
         assert longest.seconds < CALLBACK_S_MAX
 
 
+@pytest.mark.parametrize(
+    ("count", "write"),
+    [
+        (60, frames.make_write(0, frames.make_batches(1), 1)),
+        (60, frames.make_write(0, frames.make_batches(3_000, first=3_000, step=-1), 3_000)),
+        # Python code decides a write with this start offset.
+        (5, frames.make_write(0, frames.make_batches(3_000, first=3_000, step=-1), 3_000, start_offset=-5)),
+    ],
+    ids=["one batch", "unordered batches", "unordered batches in Python"],
+)
+async def test_pipelined_writes_to_a_large_state_do_not_block_event_loop(count: int, write: bytes) -> None:
+    async with serve_coordinator() as served:
+        await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 1))
+        for first in range(10_000, 410_000, 40_000):
+            batches = frames.make_batches(20_000, first)
+            await exchange_frame(served, frames.make_write(0, batches, 20_000))
+        clients = [await served.connect() for _ in range(4)]
+        served.log.blocking = True
+        for client in clients:
+            client.send(count * write)
+        (runner,) = (each for each in served.runtime._runners if len(each.shard))
+        await served.wait_until(lambda: len(runner._awaiting_append) + len(runner._queue) == 4 * count)
+        with measure_longest_callback() as longest:
+            served.log.blocking = False
+            served.log.release_appends()
+            for client in clients:
+                for _ in range(count):
+                    await client.read_frame()
+        assert longest.seconds < CALLBACK_S_MAX
+
+
 def test_default_frame_limits_are_those_of_these_tests() -> None:
     limits = ServerLimits()
     assert (limits.frame_bytes_max, limits.login_bytes_max) == (FRAME_BYTES_MAX, LOGIN_BYTES_MAX)

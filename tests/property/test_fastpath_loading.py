@@ -141,7 +141,7 @@ def make_shard() -> Shard:
 def shard_contents(shard: Shard) -> tuple[object, ...]:
     return (
         list(shard.items()) and sorted(shard.items()),
-        [(key, first_needed_offset(packed)) for key, packed in shard.packed_states()],
+        [(key, first_needed_offset(packed)) for key, packed in shard._states.items()],
         shard.redundant_offset,
         shard.live_bytes,
         shard._pruning_offsets.end_log_offset,

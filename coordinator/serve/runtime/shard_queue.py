@@ -22,7 +22,7 @@ import asyncio
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.fastpath.operation_queue import CommitBatch, CommitContext, OperationQueue, new_batch
 from coordinator.log.base import AppendCallback
-from coordinator.serve.runtime.decider import ShardServices, is_atomic
+from coordinator.serve.runtime.decider import ShardServices, is_atomic, work_units
 from coordinator.serve.runtime.operations import (
     Operation,
     refuse_all,
@@ -37,8 +37,6 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = ShardStatus.ACTIVE
-# The number of operations that the write kernel executes while Python code executes one.
-_PYTHON_OPERATION_COST = 16
 
 
 class ShardQueue(OperationQueue):
@@ -189,19 +187,19 @@ class ShardQueue(OperationQueue):
             return
         self._queue = []
         self._clear_queued_keys()
-        last = min(len(operations), self._batch_operations_max, commit.room)
-        self._batch = batch = new_batch(operations, last, self._batch_bytes_max, commit.now_ms)
+        last = min(len(operations), self._batch_operations_max)
+        self._batch = batch = new_batch(operations, last, commit.room, self._batch_bytes_max, commit.now_ms)
         kernel = self._scheduler.kernel if commit.accepts_writes else None
         while True:
             if kernel is not None:
                 kernel.decide_writes(self.shard, batch, self._awaiting_append)
             if not batch.has_room():
                 break
-            self._process_operation(batch, operations[batch.done], commit.accepts_writes)
+            operation = operations[batch.done]
+            batch.room -= work_units(self.shard, operation)
+            self._process_operation(batch, operation, commit.accepts_writes)
             batch.done += 1
-            commit.room -= _PYTHON_OPERATION_COST - 1
-            batch.last = min(batch.last, commit.room)
-        commit.room -= batch.done
+        commit.room = batch.room
         commit.decided += batch.done
         if batch.done < len(operations):
             # Operations for which the append has no room stay first in the queue.

@@ -11,6 +11,7 @@ processes opened it without an election, each would fence the other forever.
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import takewhile
 
 from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.serve.runtime.decider import ShardServices
@@ -149,11 +150,10 @@ class ShardRunner(ShardQueue):
         else:
             wait_max_s = self._limits.load_wait_s
             code, message = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The shard is loading; try again."
-        expired = [operation for operation in self._queue if now_s - operation.received_s > wait_max_s]
+        # The queue is in order of arrival, so only its beginning is checked: it may be long.
+        expired = list(takewhile(lambda operation: now_s - operation.received_s > wait_max_s, self._queue))
         if expired:
-            self._queue = [
-                operation for operation in self._queue if now_s - operation.received_s <= wait_max_s
-            ]
+            del self._queue[: len(expired)]
             self._clear_queued_keys()
             refuse_all(expired, code, message)
 

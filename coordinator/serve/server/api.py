@@ -19,8 +19,8 @@ from coordinator.process.clock import monotonic_seconds
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
 from coordinator.serve.runtime.operations import FastPathExecutor
 from coordinator.serve.server.error_responses import (
-    UNTRUSTED_ELEMENTS_MAX,
     CloseConnection,
+    DecodedRequest,
     decode_frame,
     error_response,
     undecodable_request,
@@ -57,10 +57,10 @@ _FORWARDED = FORWARDED_CLIENT_ID.encode()
 # (ApiVersionsRequest).
 _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
-# Maximum number of cached FindCoordinator responses; the key is the request. A broker repeats FindCoordinator
-# before every request, each time for few share-partitions. An entry takes about 400 bytes.
+# Maximum number of cached FindCoordinator responses, and of the bytes of a request and its response; the key
+# is the request. A broker repeats FindCoordinator before every request, each time for few share-partitions.
 CACHED_RESPONSES_MAX = 8_192
-CACHED_REQUEST_BYTES_MAX = 512
+CACHED_BYTES_MAX = 1024
 
 
 _SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *RPC_BY_API_KEY)
@@ -215,36 +215,27 @@ class Api:
     ) -> Steps:
         """Respond to FindCoordinator, from the cache if an identical request was handled before."""
         began_s = monotonic_seconds()
-        if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
-            raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # The response depends on everything in the request except the correlation id.
-        cache_key = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
+        cache_key = frame[:4] + frame[8:] if len(frame) <= CACHED_BYTES_MAX else b""
         route_version = self._directory.route_version
         if self._cached_route_version != route_version:
             self._find_coordinator_cache.clear()
             self._cached_route_version = route_version
-        found = None if cache_key is None else self._find_coordinator_cache.get(cache_key)
+        found = self._find_coordinator_cache.get(cache_key)
         if found is None:
             parts = []
-            for part in self._directory.find_in_steps(
-                self._decode_find_coordinator(frame, api_version), api_version
-            ):
+            request = decode_frame(frame, self._elements_max).message
+            for part in self._directory.find_in_steps(request, api_version):
                 parts.append(part)
                 yield
             found = join_encoded_parts(parts, api_version)
-            if cache_key is not None and self._directory.route_version == route_version:
+            is_small = 0 < len(cache_key) <= CACHED_BYTES_MAX - len(found.encoded)
+            if is_small and self._directory.route_version == route_version:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
                 self._find_coordinator_cache[cache_key] = found
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
         self._metrics.record_request(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
-
-    def _decode_find_coordinator(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
-        try:
-            _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
-            return find_api.decode_request(frame, offset, api_version, self._elements_max)
-        except DecodeError as error:
-            raise undecodable_request(f"FindCoordinator v{api_version}", error) from None
 
     def answer_api_versions(self, frame: bytes, respond: Respond) -> bool:
         """Respond with the supported APIs and versions; return False if the request is refused.
@@ -260,20 +251,15 @@ class Api:
             response.api_keys = [
                 version for version in self._versions if version.api_key == versions_api.API_KEY
             ]
-            api_version = 0
+            request = DecodedRequest(versions_api.API_KEY, 0, correlation_id, None)
         else:
-            try:
-                _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
-                client = versions_api.decode_request(frame, offset, api_version, UNTRUSTED_ELEMENTS_MAX)
-            except DecodeError as error:
-                raise undecodable_request(f"ApiVersions v{api_version}", error) from None
-            names = (client.client_software_name, client.client_software_version)
+            request = decode_frame(frame)
+            names = (request.message.client_software_name, request.message.client_software_version)
             if api_version >= 3 and not all(map(_CLIENT_SOFTWARE_PATTERN.fullmatch, names)):
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
-        body = versions_api.encode_response(response, api_version)
+        respond(request.answer(response))
         seconds = monotonic_seconds() - began_s
         self._metrics.record_request(versions_api.API_KEY, response.error_code, seconds)
-        respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
         return response.error_code == 0
 
 

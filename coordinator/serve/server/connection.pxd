@@ -7,6 +7,7 @@ cdef class Connection
 
 
 @cython.final
+@cython.no_gc
 @cython.freelist(256)
 cdef class ResponseSlot:
     cdef readonly Connection connection
@@ -55,5 +56,5 @@ cdef class Connection:
     cdef bint _may_accept_request(self) except -1
     @cython.locals(slot=ResponseSlot)
     cdef Py_ssize_t _handle_frame(self, bytes frame) except -1
-    @cython.locals(first=ResponseSlot, released=Py_ssize_t, sent=Py_ssize_t, answers=bytes)
+    @cython.locals(first=ResponseSlot, sent=Py_ssize_t, answers=bytes)
     cpdef _flush(self)

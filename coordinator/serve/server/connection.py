@@ -49,13 +49,20 @@ _send_now: Any = None if fastpath.compiled is None else fastpath.compiled.send_o
 
 
 class ResponseSlot:
-    """The position of one request in the order of responses."""
+    """The position of one request in the order of responses.
+
+    The operations of the request refer to the slot, which releases the request memory when it is freed. The
+    frame of a client that has disconnected is therefore counted until the last operation was dropped.
+    """
 
     __slots__ = ("connection", "frame_bytes", "response")
 
     connection: "Connection"
     frame_bytes: int
     response: bytes | None
+
+    def __del__(self) -> None:
+        self.connection._request_memory.adjust_held_bytes(-self.frame_bytes)
 
     def respond(self, response: bytes) -> None:
         """Set the response of the request; write the responses that are ready, in order."""
@@ -132,11 +139,10 @@ class Connection:
             self.close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the request memory, and drop queued frames."""
+        """Drop queued frames, and release their request memory."""
         self.disconnected = True
         self._file = -1
-        held = sum([slot.frame_bytes for slot in self._response_slots]) + self.partial_bytes
-        held += sum(map(len, self._queued_frames)) + len(self._unsplit)
+        held = self.partial_bytes + sum(map(len, self._queued_frames)) + len(self._unsplit)
         self._response_slots.clear()
         self._queued_frames.clear()
         self._unsplit.clear()
@@ -286,14 +292,12 @@ class Connection:
             return
         assert self._transport is not None
         slots.popleft()
-        released = first.frame_bytes
         if slots and slots[0].response is not None:
             ready = [answers]
             while slots and (response := slots[0].response) is not None:
-                released += slots.popleft().frame_bytes
+                slots.popleft()
                 ready.append(response)
             answers = b"".join(ready)
-        self._request_memory.adjust_held_bytes(-released)
         if not self._transport.is_closing():
             sent = 0
             if self._file >= 0 and not self._transport.get_write_buffer_size():

@@ -75,22 +75,19 @@ def read_api_key(frame: bytes) -> int:
     return int.from_bytes(frame[:2], "big", signed=True) if len(frame) >= _HEADER_BEGIN.size else -1
 
 
-def decode_frame(frame: bytes) -> DecodedRequest:
-    """Decode a request frame of a client that is not authorized.
-
-    Raises CloseConnection, also for APIs and versions that are not served.
-    """
+def decode_frame(frame: bytes, elements_max: int = UNTRUSTED_ELEMENTS_MAX) -> DecodedRequest:
+    """Decode a request frame; raise CloseConnection, also for APIs and versions that are not served."""
     if len(frame) < _HEADER_BEGIN.size:
         raise CloseConnection("truncated", "a frame is shorter than a request header")
     api_key, version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
     try:
         _, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
         module: Any = APIS[api_key].module
-        message = module.decode_request(frame, offset, version, UNTRUSTED_ELEMENTS_MAX)
+        message = module.decode_request(frame, offset, version, elements_max)
     except UnsupportedVersionError as error:
         raise CloseConnection("unsupported_version", str(error)) from None
     except DecodeError as error:
-        raise undecodable_request(f"API key {api_key} v{version}", error) from None
+        raise undecodable_request(f"{APIS[api_key].name} v{version}", error) from None
     return DecodedRequest(api_key, version, correlation_id, message)
 
 

@@ -13,7 +13,6 @@ from crc32c import crc32c
 
 from protocol.errors import DecodeError
 from protocol.record_batch import (
-    COMPRESSIONS,
     HEADER_BYTES,
     LogRecord,
     RecordBatch,
@@ -77,8 +76,7 @@ def test_hand_written_batch_is_decoded() -> None:
     assert all(isinstance(record, LogRecord) for record in batch.records)
     assert (batch.base_offset, batch.last_offset, batch.leader_epoch) == (7, 8, 3)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, 0)
-    assert (batch.is_control, batch.is_transactional, batch.is_log_append_time) == (False, False, False)
-    assert (batch.compression, batch.size_bytes, batch.has_delete_horizon) == ("none", len(BY_HAND), False)
+    assert not batch.is_control
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
@@ -127,9 +125,7 @@ def test_batch_written_by_aiokafka_is_decoded(codec: int, count: int) -> None:
         expected.append(LogRecord(index, timestamp_ms, key, value, tuple(headers)))
     batch = decode_single_batch(bytes(builder.build()))
     assert batch.records == expected
-    assert batch.compression == COMPRESSIONS[codec]
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (12, 3, 77)
-    assert batch.max_timestamp_ms == max(record.timestamp_ms for record in expected)
 
 
 def compress_xerial(data: bytes, block_bytes: int) -> bytes:
@@ -185,13 +181,11 @@ def test_malformed_snappy_framing_is_refused(data: bytes, reason: str) -> None:
 def test_log_append_time_applies_to_all_records() -> None:
     batch = decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x08))
     assert [record.timestamp_ms for record in batch.records] == [2000, 2000]
-    assert batch.is_log_append_time
 
 
-def test_batch_flags_are_decoded() -> None:
-    assert decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x10)).is_transactional
+def test_control_batch_is_detected() -> None:
     assert decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x20)).is_control
-    assert decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x40)).has_delete_horizon
+    assert not decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x50)).is_control
 
 
 def test_compacted_batch_ends_at_the_offset_in_its_header() -> None:

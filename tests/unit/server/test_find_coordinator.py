@@ -48,6 +48,11 @@ async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await send_find_coordinator(client, str(KEY._replace(partition=partition)))
             assert len(served.listener._listener_security.api._find_coordinator_cache) <= 3
         assert count_by_error(served) == {ErrorCode.NONE: 10}
+        cache = served.listener._listener_security.api._find_coordinator_cache
+        cache.clear()
+        # The response to a small request may be large.
+        await send_find_coordinator(client, *[""] * 400)
+        assert not cache
 
 
 async def test_requests_are_counted_by_the_first_error_code() -> None:

@@ -115,6 +115,9 @@ async def test_closed_connection_releases_its_request_memory() -> None:
     client.connection_lost(None)
     assert client.disconnected
     client.data_received(pack(">i", 100) + bytes(46))
+    # The request in progress is in memory until its operations are dropped.
+    assert clients.request_memory.held_bytes == 100
+    clients.handler.respond.clear()
     assert clients.request_memory.held_bytes == 0
 
 
@@ -164,6 +167,8 @@ async def test_requests_in_flight_are_limited(in_flight_max: int) -> None:
             respond(b"%d" % clients.handler.respond.index(respond))
         answered += len(in_progress)
     assert b"".join(transport.written) == b"012"
+    clients.handler.respond.clear()
+    del respond
     assert clients.request_memory.held_bytes == 0
     assert (transport.is_read, client.busy) == (True, False)
 
