@@ -17,7 +17,7 @@ from typing import NamedTuple
 from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.changes import COMPLETE, COUNTED, RecordCounts, compute_change
-from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, find_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.user_topics import (
@@ -122,13 +122,12 @@ class SignalMonitor:
         self._rates: dict[str, list[float]] = {}
         self._last_pass_s: float | None = None
         self._outdated: Collection[int] = ()
+        # The shards of this process at the last pass.
+        self._shards: set[int] = set()
         self._stuck: dict[str, TopicPartition] = {}
         self._names = TopicNameCache(topics)
         # Topics without any end offset in this pass.
         self._hidden_topics: set[bytes] = set()
-
-    def current_signals(self) -> Collection[GroupSignals]:
-        return self.groups.values()
 
     async def run(self) -> None:
         while True:
@@ -183,12 +182,15 @@ class SignalMonitor:
                 await self._add_share_partitions(part, groups, moved, began_s)
                 part.clear()
         await self._add_share_partitions(part, groups, moved, began_s)
+        if self._outdated:
+            # A shard that is loaded again has no states meanwhile.
+            groups, moved = self.groups | groups, self._moved | moved
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
         if await self._names.request_unknown(hidden):
             self.missing_access.set_topics(hidden - self._names.known_ids)
         if self._sample is not None:
-            for group, counts in (await self._sample.take_sample().count_changes()).items():
+            for group, counts in (await self._sample.take_counts()).items():
                 self._counts[group].add(counts)
         await self._losses.count_losses(self._view.state_partitions)
         self._add_rates(groups, began_s)
@@ -197,7 +199,7 @@ class SignalMonitor:
         await self._add_stuck_topics(groups)
         for signals in groups.values():
             self._losses.add_losses_to(signals)
-            set_problem(signals, self._limits)
+            signals.problem, signals.message = find_problem(signals, self._limits)
             self._keep_unverified_problem(signals)
         self._emit_problem_events(groups)
         self.groups = groups
@@ -354,13 +356,15 @@ class SignalMonitor:
 
     def _emit_problem_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
-        # The problem of a deleted group has ended, too.
+        known_shards, self._shards = self._shards, set(self._view.owned_shards())
+        # The problem of a deleted group has ended, too, but not that of a group with shards of a new owner.
+        has_lost_shards = not known_shards <= self._shards
         for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
             after = groups[group].problem if group in groups else Problem.NONE
             if before is after:
                 continue
-            if before is not Problem.NONE:
+            if before is not Problem.NONE and not has_lost_shards:
                 message = f"group {group} no longer has the problem {before.label}"
                 self._emit_event(SignalEvent(now_ms, group, before.label, began=False, message=message))
             if after is not Problem.NONE:

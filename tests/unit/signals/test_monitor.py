@@ -37,6 +37,10 @@ class FakeStateView:
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
         self.outdated: set[int] = set()
+        self.shards = [0, 1]
+
+    def owned_shards(self) -> list[int]:
+        return self.shards
 
     def outdated_partitions(self) -> Collection[int]:
         return self.outdated
@@ -169,13 +173,30 @@ async def test_group_is_not_stuck_because_the_state_is_outdated(
     assert monitor_setup.events == []
 
 
-async def test_problem_ends_when_its_group_is_deleted(monitor_setup: MonitorSetup) -> None:
+async def test_problem_does_not_end_because_its_shard_is_loaded_again(monitor_setup: MonitorSetup) -> None:
+    await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
+    await asyncio.sleep(61)
+    await monitor_setup.recompute_signals()
+    monitor_setup.view.states, states = {}, monitor_setup.view.states
+    monitor_setup.view.outdated = {NUMBER}
+    await monitor_setup.recompute_signals()
+    monitor_setup.view.states, monitor_setup.view.outdated = states, set()
+    await monitor_setup.recompute_signals()
+    assert [each.began for each in monitor_setup.events] == [True]
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_problem_ends_when_its_group_is_deleted_but_not_when_its_shard_moves(
+    monitor_setup: MonitorSetup, is_moved: bool
+) -> None:
     monitor_setup.members = 0
     await monitor_setup.compute_signals()
     monitor_setup.view.states = {}
+    if is_moved:
+        monitor_setup.view.shards.remove(NUMBER)
     await monitor_setup.monitor.compute_signals()
     events = [(each.problem, each.began) for each in monitor_setup.events]
-    assert events == [("no-consumers", True), ("no-consumers", False)]
+    assert events == [("no-consumers", True), *[("no-consumers", False)] * (not is_moved)]
 
 
 async def test_missing_consumers_are_reported_until_the_cluster_reports_a_member(
