@@ -1,7 +1,7 @@
 """Compute the signals of all share groups periodically, with data from earlier passes.
 
 A pass reads the whole state in slices, between which the event loop serves brokers. Passes take at most 10 %
-of the time.
+of the CPU time of a processor, and wait for the cluster for a limited time.
 The stored data per share-partition (when its start offset last moved) is limited by `REMEMBERED_MAX`.
 """
 
@@ -9,10 +9,11 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals.append_sample import AppendSampler
@@ -21,12 +22,14 @@ from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalL
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.user_topics import (
+    Answer,
     TopicNameCache,
     TopicPartition,
     TopicQueries,
     find_group_ages,
     result_or_none,
 )
+from coordinator.process.clock import cpu_seconds
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
 from protocol.routing import state_partition
@@ -36,8 +39,10 @@ from protocol.state_records import SharePartitionKey, StateRecord
 _logger = logging.getLogger(__name__)
 
 PASS_INTERVAL_S = 5.0
-# The pause after a pass is at least this many times its duration.
+# The pause after a pass is at least this many times its CPU time.
 PAUSE_PER_PASS = 10.0
+# How long a pass waits for offsets and members. Signals that need further responses are unknown.
+QUERIES_S = 30.0
 REMEMBERED_MAX = 200_000
 # Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
@@ -104,7 +109,6 @@ class SignalMonitor:
         """
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[SignalEvent] = deque(maxlen=EVENTS_MAX)
-        self.pass_seconds = 0.0
         self.missing_access = MissingAccess()
         self._view = view
         self._topics = topics
@@ -122,6 +126,7 @@ class SignalMonitor:
         self._rates: dict[str, list[float]] = {}
         self._last_pass_s: float | None = None
         self._outdated: Collection[int] = ()
+        self._queries_left_s = QUERIES_S
         # The shards of this process at the last pass.
         self._shards: set[int] = set()
         self._stuck: dict[str, TopicPartition] = {}
@@ -131,11 +136,12 @@ class SignalMonitor:
 
     async def run(self) -> None:
         while True:
+            began_s = cpu_seconds()
             try:
                 await self.compute_signals()
             except Exception:
                 _logger.exception("The signals of share groups could not be computed; retrying.")
-            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * self.pass_seconds))
+            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * (cpu_seconds() - began_s)))
 
     def on_record_followed(
         self, key: SharePartitionKey, before: ShareState | None, record: StateRecord
@@ -167,11 +173,11 @@ class SignalMonitor:
 
     async def compute_signals(self) -> None:
         """Compute the signals of all groups once; keep the last ones if the whole state is outdated."""
-        loop = asyncio.get_running_loop()
         self._outdated = self._view.outdated_partitions()
         if len(self._outdated) == self._view.state_partitions:
             return
-        began_s = loop.time()
+        began_s = asyncio.get_running_loop().time()
+        self._queries_left_s = QUERIES_S
         groups: dict[str, GroupSignals] = {}
         moved: dict[SharePartitionKey, _StartOffsetHistory] = {}
         self._add_loaded_shards()
@@ -184,7 +190,8 @@ class SignalMonitor:
         await self._add_share_partitions(part, groups, moved, began_s)
         if self._outdated:
             # A shard that is loaded again has no states meanwhile.
-            groups, moved = self.groups | groups, self._moved | moved
+            last_signals = {group: copy(signals) for group, signals in self.groups.items()}
+            groups, moved = last_signals | groups, self._moved | moved
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
         if await self._names.request_unknown(hidden):
@@ -203,7 +210,6 @@ class SignalMonitor:
             self._keep_unverified_problem(signals)
         self._emit_problem_events(groups)
         self.groups = groups
-        self.pass_seconds = loop.time() - began_s
 
     def _add_loaded_shards(self) -> None:
         loaded, self._loaded = self._loaded, {}
@@ -235,7 +241,23 @@ class SignalMonitor:
     ) -> Mapping[TopicPartition, int] | None:
         if self._topics is None or not partitions:
             return None
-        return await result_or_none("End offsets of user topics", self._topics.end_offsets(set(partitions)))
+        return await self._request("End offsets of user topics", self._topics.end_offsets, set(partitions))
+
+    async def _request(
+        self, what: str, query: Callable[..., Awaitable[Answer]], *arguments: Any
+    ) -> Answer | None:
+        """Return the result of a query, None if it fails or the time of this pass for queries is used up."""
+        if self._queries_left_s <= 0:
+            return None
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(self._queries_left_s):
+                return await result_or_none(what, query(*arguments))
+        except TimeoutError:
+            return None
+        finally:
+            self._queries_left_s -= loop.time() - began_s
 
     def _add_share_partition(
         self,
@@ -320,8 +342,9 @@ class SignalMonitor:
         if self._topics is None or not asked:
             return
         starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
-        query = find_group_ages(self._topics.offsets_at_times, starts, self._now_ms())
-        ages = await result_or_none("Ages of records", query)
+        ages = await self._request(
+            "Ages of records", find_group_ages, self._topics.offsets_at_times, starts, self._now_ms()
+        )
         for group, age_s in (ages or {}).items():
             groups[group].oldest_record_age_s = age_s
 
@@ -340,8 +363,8 @@ class SignalMonitor:
         asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
         if not asked:
             return
-        query = self._members([each.group for each in asked])
-        members = await result_or_none("Members of share groups", query) or {}
+        groups_asked = [each.group for each in asked]
+        members = await self._request("Members of share groups", self._members, groups_asked) or {}
         for signals in asked:
             signals.members = members.get(signals.group, -1)
 

@@ -56,8 +56,10 @@ class FakeTopics:
     def __init__(self) -> None:
         self.start, self.end = 0, 10
         self.fails = self.is_hidden = False
+        self.delay_s = 0.0
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
+        await asyncio.sleep(self.delay_s)
         if self.fails:
             raise OSError("no broker")
         return {} if self.is_hidden else dict.fromkeys(partitions, self.end)
@@ -173,6 +175,15 @@ async def test_group_is_not_stuck_because_the_state_is_outdated(
     assert monitor_setup.events == []
 
 
+async def test_broker_that_does_not_answer_delays_a_problem_by_a_minute(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.topics.delay_s = 600
+    monitor_setup.view.states[KEY] = make_state((0, 1, AVAILABLE, 1))
+    running = asyncio.create_task(monitor_setup.monitor.run())
+    await asyncio.sleep(120)
+    running.cancel()
+    assert [each.problem for each in monitor_setup.events] == ["stuck"]
+
+
 async def test_problem_does_not_end_because_its_shard_is_loaded_again(monitor_setup: MonitorSetup) -> None:
     await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
     await asyncio.sleep(61)
@@ -180,9 +191,17 @@ async def test_problem_does_not_end_because_its_shard_is_loaded_again(monitor_se
     monitor_setup.view.states, states = {}, monitor_setup.view.states
     monitor_setup.view.outdated = {NUMBER}
     await monitor_setup.recompute_signals()
+    assert [each.began for each in monitor_setup.events] == [True]
+    # Problems that the state does not determine are still reported.
+    monitor_setup.members = 0
+    await monitor_setup.recompute_signals()
+    monitor_setup.members = 1
+    await monitor_setup.recompute_signals()
     monitor_setup.view.states, monitor_setup.view.outdated = states, set()
     await monitor_setup.recompute_signals()
-    assert [each.began for each in monitor_setup.events] == [True]
+    stuck, no_consumers = ("stuck", True), ("no-consumers", True)
+    events = [(each.problem, each.began) for each in monitor_setup.events]
+    assert events == [stuck, ("stuck", False), no_consumers, ("no-consumers", False), stuck]
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
