@@ -274,6 +274,10 @@ class Connection(asyncio.Protocol):
         if self._why_lost is not None:
             raise self._copy_exception(self._why_lost)
         assert self._transport is not None
+        if self._transport.is_closing():
+            # A write has failed. The transport calls `connection_lost` in the next loop iteration, and until
+            # then, it logs a warning for each further write.
+            raise Disconnected(ErrorCode.NETWORK_EXCEPTION, f"{self._name} closed the connection.")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_IDS
         header = request_header.encode(

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from coordinator.observe.signals import GroupSignals, Problem
-from coordinator.observe.signals.detectors import SignalLimits, set_problem
+from coordinator.observe.signals.detectors import SignalLimits, find_problem
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, pack_batches
@@ -49,7 +49,7 @@ def read_axe_script() -> str:
 
 def make_signals(problem: Problem) -> GroupSignals:
     signals = GroupSignals(group=problem.label, **CASES[problem])  # type: ignore[arg-type]
-    set_problem(signals, SignalLimits())
+    signals.problem, signals.message = find_problem(signals, SignalLimits())
     return signals
 
 

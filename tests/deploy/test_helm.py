@@ -23,7 +23,12 @@ SECURED = {
     "listener": {"tlsSecretName": "listener-tls"},
     "http": {"tlsSecretName": "http-tls", "tokenSecretName": "readers"},
     "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True},
-    "settings": {"max.connections": 500, "share.coordinator.write.timeout.ms": 4000},
+    "networkPolicy": {"extraEgress": [{"ports": [{"port": 443}]}]},
+    "settings": {
+        "max.connections": 500,
+        "share.coordinator.write.timeout.ms": 4000,
+        "stop.timeout.ms": 60_000,
+    },
 }
 STRIMZI: dict[str, Any] = yaml.safe_load((DEPLOY / "observe" / "strimzi-values.yaml").read_text("utf-8"))
 OBSERVE = {"mode": "observe", "kafka": {"bootstrapServers": "kafka:9092", "secretName": "kafka-client"}}
@@ -151,8 +156,8 @@ def test_journal_is_on_persistent_volume() -> None:
 
 def test_secured_values_use_each_secret_and_setting() -> None:
     objects = render_chart(SECURED)
-    volumes = find_object(objects, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
-    secrets = {each["secret"]["secretName"] for each in volumes if "secret" in each}
+    pod = find_object(objects, "StatefulSet")["spec"]["template"]["spec"]
+    secrets = {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     assert secrets == {"listener-tls", "http-tls", "readers", "kafka-client"}
     variables = pod_environment(objects)
     assert variables["SHARE_COORDINATOR_LISTEN_SECURITY_PROTOCOL"] == "SSL"
@@ -160,6 +165,8 @@ def test_secured_values_use_each_secret_and_setting() -> None:
     assert variables["SHARE_COORDINATOR_WRITE_TIMEOUT_MS"] == "4000"
     assert "SHARE_COORDINATOR_LISTEN_PLAINTEXT_ALLOWED" not in variables
     assert _find_container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert {"ports": [{"port": 443}]} in find_object(objects, "NetworkPolicy")["spec"]["egress"]
+    assert pod["terminationGracePeriodSeconds"] == 75
 
 
 def test_rules_and_dashboard_equal_files_of_repository() -> None:

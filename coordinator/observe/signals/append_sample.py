@@ -2,9 +2,9 @@
 
 A coordinator does not follow its own log. The coordinator's log passes each durable append to an
 `AppendSampler`, which keeps references to the bytes. If more bytes are appended between two calls of
-`take_sample` than the sampler may keep, the sampler keeps only every second append, then every fourth append,
-and so on. `count_changes` decodes a part of the kept appends and extrapolates the counts. Therefore, memory
-and CPU time are limited, and at usual loads the counts are complete.
+`take_counts` than the sampler may keep, the sampler keeps only every second append, then every fourth append,
+and so on. `take_counts` decodes a part of the kept appends and extrapolates the counts. Therefore, memory and
+CPU time are limited, and at usual loads the counts are complete.
 
 The previous state of a share-partition is not considered. Therefore, a repeated write is counted twice. A
 write that is stored as a snapshot (`snapshot.update.records.per.snapshot`) is not counted.
@@ -29,33 +29,8 @@ DECODED_BYTES_MAX = 192 << 10
 _SLICE = 16
 
 
-class SampledAppends:
-    """The appends of one interval: encoded record batches, of which some may be missing."""
-
-    def __init__(self, batches: Sequence[bytes] = (), appended_bytes: int = 0) -> None:
-        self._batches = batches
-        self._kept_bytes = sum(map(len, batches))
-        self._appended_bytes = appended_bytes
-
-    async def count_changes(self) -> dict[str, RecordCounts]:
-        """Return the counts by group, extrapolated from a part of the appends."""
-        stride = self._kept_bytes // DECODED_BYTES_MAX + 1
-        decoded = self._batches[stride - 1 :: stride]
-        decoded_bytes = sum(map(len, decoded))
-        scale = self._appended_bytes / decoded_bytes if decoded_bytes else 1.0
-        groups: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
-        for number, batch in enumerate(decoded, 1):
-            for record in _decode_records(batch):
-                if isinstance(record.value, ShareUpdateValue):
-                    for first, last, state, _ in unpack(record.value.state_batches):
-                        groups[record.key.group_id][state] += (last - first + 1) * scale
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-        return groups
-
-
 class AppendSampler:
-    """Keeps at most `bytes_max` bytes of appends until the next `take_sample`."""
+    """Keeps at most `bytes_max` bytes of appends until the next `take_counts`."""
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -80,13 +55,24 @@ class AppendSampler:
             self._kept_bytes = sum(len(batch) - prefix for batches, prefix in self._kept for batch in batches)
             self._stride *= 2
 
-    def take_sample(self) -> SampledAppends:
-        """Return the kept appends since the last call, and begin a new interval."""
-        kept, appended_bytes = self._kept, self._appended_bytes
+    async def take_counts(self) -> dict[str, RecordCounts]:
+        """Return the counts since the last call by group, extrapolated from a part of the appends."""
+        kept, kept_bytes, appended_bytes = self._kept, self._kept_bytes, self._appended_bytes
         self._clear_sample()
-        return SampledAppends(
-            [batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes
-        )
+        batches = [batch[prefix:] for batches, prefix in kept for batch in batches]
+        stride = kept_bytes // DECODED_BYTES_MAX + 1
+        decoded = batches[stride - 1 :: stride]
+        decoded_bytes = sum(map(len, decoded))
+        scale = appended_bytes / decoded_bytes if decoded_bytes else 1.0
+        groups: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
+        for number, batch in enumerate(decoded, 1):
+            for record in _decode_records(batch):
+                if isinstance(record.value, ShareUpdateValue):
+                    for first, last, state, _ in unpack(record.value.state_batches):
+                        groups[record.key.group_id][state] += (last - first + 1) * scale
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        return groups
 
 
 def _decode_records(data: bytes) -> Iterator[StateRecord]:

@@ -58,7 +58,7 @@ class SignalService:
             sample=sample,
             read_skips=read_skips,
         )
-        metrics.add_families(lambda: signal_families(self.monitor.current_signals()))
+        metrics.add_families(lambda: signal_families(self.monitor.groups.values()))
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

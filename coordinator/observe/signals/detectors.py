@@ -69,12 +69,8 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     message: str = ""
 
 
-def set_problem(signals: GroupSignals, limits: SignalLimits) -> None:
-    """Set the problem and the message that describes it."""
-    signals.problem, signals.message = _find_worst_problem(signals, limits)
-
-
-def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
+def find_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
+    """Return the most severe problem, and a message that describes it."""
     group = signals.group
     if signals.lost_records and 0 <= signals.lost_age_s < limits.lost_shown_s:
         return Problem.LOST_BEFORE_DELIVERY, (

@@ -1,7 +1,7 @@
 """Compute the signals of all share groups periodically, with data from earlier passes.
 
 A pass reads the whole state in slices, between which the event loop serves brokers. Passes take at most 10 %
-of the time.
+of the CPU time of a processor, and wait for the cluster for a limited time.
 The stored data per share-partition (when its start offset last moved) is limited by `REMEMBERED_MAX`.
 """
 
@@ -9,24 +9,27 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.changes import COMPLETE, COUNTED, RecordCounts, compute_change
-from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, find_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.user_topics import (
+    Answer,
     TopicNameCache,
     TopicPartition,
     TopicQueries,
     find_group_ages,
     result_or_none,
 )
+from coordinator.process.clock import cpu_seconds
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
 from protocol.routing import state_partition
@@ -36,8 +39,10 @@ from protocol.state_records import SharePartitionKey, StateRecord
 _logger = logging.getLogger(__name__)
 
 PASS_INTERVAL_S = 5.0
-# The pause after a pass is at least this many times its duration.
+# The pause after a pass is at least this many times its CPU time.
 PAUSE_PER_PASS = 10.0
+# How long a pass waits for offsets and members. Signals that need further responses are unknown.
+QUERIES_S = 30.0
 REMEMBERED_MAX = 200_000
 # Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
@@ -104,7 +109,6 @@ class SignalMonitor:
         """
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[SignalEvent] = deque(maxlen=EVENTS_MAX)
-        self.pass_seconds = 0.0
         self.missing_access = MissingAccess()
         self._view = view
         self._topics = topics
@@ -122,21 +126,22 @@ class SignalMonitor:
         self._rates: dict[str, list[float]] = {}
         self._last_pass_s: float | None = None
         self._outdated: Collection[int] = ()
+        self._queries_left_s = QUERIES_S
+        # The shards of this process at the last pass.
+        self._shards: set[int] = set()
         self._stuck: dict[str, TopicPartition] = {}
         self._names = TopicNameCache(topics)
         # Topics without any end offset in this pass.
         self._hidden_topics: set[bytes] = set()
 
-    def current_signals(self) -> Collection[GroupSignals]:
-        return self.groups.values()
-
     async def run(self) -> None:
         while True:
+            began_s = cpu_seconds()
             try:
                 await self.compute_signals()
             except Exception:
                 _logger.exception("The signals of share groups could not be computed; retrying.")
-            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * self.pass_seconds))
+            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * (cpu_seconds() - began_s)))
 
     def on_record_followed(
         self, key: SharePartitionKey, before: ShareState | None, record: StateRecord
@@ -168,11 +173,11 @@ class SignalMonitor:
 
     async def compute_signals(self) -> None:
         """Compute the signals of all groups once; keep the last ones if the whole state is outdated."""
-        loop = asyncio.get_running_loop()
         self._outdated = self._view.outdated_partitions()
         if len(self._outdated) == self._view.state_partitions:
             return
-        began_s = loop.time()
+        began_s = asyncio.get_running_loop().time()
+        self._queries_left_s = QUERIES_S
         groups: dict[str, GroupSignals] = {}
         moved: dict[SharePartitionKey, _StartOffsetHistory] = {}
         self._add_loaded_shards()
@@ -183,12 +188,16 @@ class SignalMonitor:
                 await self._add_share_partitions(part, groups, moved, began_s)
                 part.clear()
         await self._add_share_partitions(part, groups, moved, began_s)
+        if self._outdated:
+            # A shard that is loaded again has no states meanwhile.
+            last_signals = {group: copy(signals) for group, signals in self.groups.items()}
+            groups, moved = last_signals | groups, self._moved | moved
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
         if await self._names.request_unknown(hidden):
             self.missing_access.set_topics(hidden - self._names.known_ids)
         if self._sample is not None:
-            for group, counts in (await self._sample.take_sample().count_changes()).items():
+            for group, counts in (await self._sample.take_counts()).items():
                 self._counts[group].add(counts)
         await self._losses.count_losses(self._view.state_partitions)
         self._add_rates(groups, began_s)
@@ -197,11 +206,10 @@ class SignalMonitor:
         await self._add_stuck_topics(groups)
         for signals in groups.values():
             self._losses.add_losses_to(signals)
-            set_problem(signals, self._limits)
+            signals.problem, signals.message = find_problem(signals, self._limits)
             self._keep_unverified_problem(signals)
         self._emit_problem_events(groups)
         self.groups = groups
-        self.pass_seconds = loop.time() - began_s
 
     def _add_loaded_shards(self) -> None:
         loaded, self._loaded = self._loaded, {}
@@ -233,7 +241,23 @@ class SignalMonitor:
     ) -> Mapping[TopicPartition, int] | None:
         if self._topics is None or not partitions:
             return None
-        return await result_or_none("End offsets of user topics", self._topics.end_offsets(set(partitions)))
+        return await self._request("End offsets of user topics", self._topics.end_offsets, set(partitions))
+
+    async def _request(
+        self, what: str, query: Callable[..., Awaitable[Answer]], *arguments: Any
+    ) -> Answer | None:
+        """Return the result of a query, None if it fails or the time of this pass for queries is used up."""
+        if self._queries_left_s <= 0:
+            return None
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(self._queries_left_s):
+                return await result_or_none(what, query(*arguments))
+        except TimeoutError:
+            return None
+        finally:
+            self._queries_left_s -= loop.time() - began_s
 
     def _add_share_partition(
         self,
@@ -318,8 +342,9 @@ class SignalMonitor:
         if self._topics is None or not asked:
             return
         starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
-        query = find_group_ages(self._topics.offsets_at_times, starts, self._now_ms())
-        ages = await result_or_none("Ages of records", query)
+        ages = await self._request(
+            "Ages of records", find_group_ages, self._topics.offsets_at_times, starts, self._now_ms()
+        )
         for group, age_s in (ages or {}).items():
             groups[group].oldest_record_age_s = age_s
 
@@ -338,8 +363,8 @@ class SignalMonitor:
         asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
         if not asked:
             return
-        query = self._members([each.group for each in asked])
-        members = await result_or_none("Members of share groups", query) or {}
+        groups_asked = [each.group for each in asked]
+        members = await self._request("Members of share groups", self._members, groups_asked) or {}
         for signals in asked:
             signals.members = members.get(signals.group, -1)
 
@@ -354,13 +379,15 @@ class SignalMonitor:
 
     def _emit_problem_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
-        # The problem of a deleted group has ended, too.
+        known_shards, self._shards = self._shards, set(self._view.owned_shards())
+        # The problem of a deleted group has ended, too, but not that of a group with shards of a new owner.
+        has_lost_shards = not known_shards <= self._shards
         for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
             after = groups[group].problem if group in groups else Problem.NONE
             if before is after:
                 continue
-            if before is not Problem.NONE:
+            if before is not Problem.NONE and not has_lost_shards:
                 message = f"group {group} no longer has the problem {before.label}"
                 self._emit_event(SignalEvent(now_ms, group, before.label, began=False, message=message))
             if after is not Problem.NONE:

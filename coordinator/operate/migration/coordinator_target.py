@@ -154,13 +154,7 @@ class CoordinatorTarget(MigrationTarget):
 
         async def read_held_states(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await requests.read_held_states(
-                client,
-                {key: wanted[key] for key in keys},
-                held,
-                unknown,
-                stores_complete_count=self._server.stores_complete_count,
-            )
+            await requests.read_held_states(client, {key: wanted[key] for key in keys}, held, unknown)
             done += len(keys)
             progress("reading the target", done, len(wanted))
 
@@ -188,12 +182,7 @@ class CoordinatorTarget(MigrationTarget):
 
         async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await requests.replace_states(
-                client,
-                {key: wanted[key] for key in keys},
-                failures,
-                stores_complete_count=self._server.stores_complete_count,
-            )
+            await requests.replace_states(client, {key: wanted[key] for key in keys}, failures)
             done += len(keys)
             progress("writing", done, len(written))
 

@@ -172,14 +172,15 @@ class Connection:
             self._trust = CertificateTrust(route.tls, end.certificate)
         if route.check == "certificate":
             self._check_certificate(end)
-        head = await peer.peek_head()
         if route.check == "sasl":
+            # Health checks connect and send nothing.
+            await peer.peek_head()
             exchange = RelayedExchange(route.sub_claim)
             broker = self._broker = await self._connect_to_broker()
-            head = await authenticate(peer, broker, exchange, self._context.request_memory)
-            if head.is_from_persister:
+            await authenticate(peer, broker, exchange, self._context.request_memory)
+            if (await peer.peek_head()).is_from_persister:
                 await self._check_user(broker, exchange)
-        if head.is_from_persister:
+        if (await peer.peek_head()).is_from_persister:
             return "coordinator"
         if self._broker is None:
             self._broker = await self._connect_to_broker()

@@ -52,7 +52,7 @@ class PersisterLink:
         reauthenticate: Callable[[], Awaitable[RelayedExchange]],
         count_bytes: Callable[[int, int], None],
     ) -> None:
-        """`reauthenticate` forwards a re-authentication to the broker, up to the first request after it.
+        """`reauthenticate` forwards a re-authentication to the broker.
 
         `count_bytes` is called with the bytes to and from the coordinator.
         """

@@ -18,7 +18,7 @@ import re
 from struct import Struct
 from typing import Any
 
-from coordinator.serve.relay.frame_reader import SIZE_BYTES, EndOfStream, FrameReader, RequestHead
+from coordinator.serve.relay.frame_reader import SIZE_BYTES, EndOfStream, FrameReader
 from coordinator.serve.relay.limits import RequestMemory
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, response_header, sasl_authenticate, sasl_handshake
@@ -186,16 +186,17 @@ class LoginFailed(EndOfStream):
 
 async def authenticate(
     peer: FrameReader, broker: FrameReader, exchange: RelayedExchange, request_memory: RequestMemory
-) -> RequestHead:
-    """Forward a SASL exchange, and return the start of the first request that is not part of it.
+) -> None:
+    """Forward a SASL exchange until it is complete.
 
-    The first request after the exchange stays in the buffer. Raises EndOfStream if either side closes, and
+    Only the last response has a session lifetime. Without one, the exchange ends at the first request that
+    is not part of it; this request stays in the buffer. Raises EndOfStream if either side closes, and
     LoginFailed after a failed login. Raises OSError, ProtocolError and RefusedConnection.
     """
-    while True:
+    while not exchange.session_lifetime_ms:
         head = await peer.peek_head()
         if not exchange.belongs_to_exchange(head.api_key, head.api_version):
-            return head
+            return
         with request_memory.reserve_capacity(head):
             request = await peer.read_frame()
             exchange.handle_request(request)

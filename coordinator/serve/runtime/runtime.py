@@ -169,8 +169,12 @@ class Runtime:
         return self._runners[state_partition].elected
 
     def outdated_partitions(self) -> Collection[int]:
-        """Return nothing: the state of a coordinator is never older than its log."""
-        return ()
+        """Return the shards without state, because they are not loaded yet or could not be loaded."""
+        return [
+            runner.state_partition
+            for runner in self._runners
+            if runner.elected and runner.status is not ShardStatus.ACTIVE
+        ]
 
     def owned_shards(self) -> list[int]:
         """Return the shards that this process should own, loaded or not."""

@@ -6,6 +6,8 @@ request takes the next answer. After the list is used up, answers are correct ag
 
 import asyncio
 import itertools
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
@@ -78,6 +80,7 @@ class FakeCoordinator:
         self._service = Service(self._runtime)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
         self.connections = 0
         # The current and the greatest number of requests without a response.
         self.unanswered = 0
@@ -119,6 +122,13 @@ class FakeCoordinator:
         """Let FindCoordinator return another node for all keys from now on."""
         self.coordinator_of = lambda text: (node_id, "127.0.0.1", other.port, 0, "")
 
+    def reset_connections(self) -> None:
+        """Reset all connections when control returns to the event loop."""
+        for writer in self._writers:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+
     def plan_answers(self, api_key: int, *answers: Answer) -> None:
         """Set the answers to the next requests of an API."""
         self._planned.setdefault(api_key, []).extend(answers)
@@ -139,6 +149,7 @@ class FakeCoordinator:
         task.add_done_callback(self._tasks.discard)
         number = self.connections
         self.connections += 1
+        self._writers.append(writer)
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 await self._read_requests(reader, writer, number)

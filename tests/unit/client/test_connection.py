@@ -160,17 +160,23 @@ async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
         assert fake.connections == 1
 
 
-async def test_each_failed_call_gets_its_own_exception() -> None:
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_each_failed_call_gets_its_own_exception(
+    is_reset: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async with FakeCoordinator() as fake:
         fake.plan_answers(FIND, close_connection)
         connection = await Connection.open("127.0.0.1", fake.port, client_id="me")
+        if is_reset:
+            fake.reset_connections()
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
-        calls = [connection.request(request) for _ in range(3)]
+        calls = [connection.request(request) for _ in range(10)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
-        assert len({id(outcome) for outcome in outcomes}) == 3
+        assert [type(outcome) for outcome in outcomes] == [Disconnected] * 10
+        assert len({id(outcome) for outcome in outcomes}) == 10
         assert not connection.is_usable
         await connection.close()
+    assert caplog.text == ""
 
 
 # Timeouts.

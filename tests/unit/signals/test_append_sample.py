@@ -27,9 +27,9 @@ def make_mixed_records() -> list[tuple[bytes, bytes | None]]:
 def test_records_are_counted_by_group() -> None:
     sample = AppendSampler()
     sample.add([b"prefix" + encode_batch(0, 1, make_mixed_records())], len(b"prefix"))
-    groups = asyncio.run(sample.take_sample().count_changes())
+    groups = asyncio.run(sample.take_counts())
     assert groups == {KEY.group_id: {ACKNOWLEDGED: 4, AVAILABLE: 2}, "other": {ARCHIVED: 1}}
-    assert asyncio.run(sample.take_sample().count_changes()) == {}
+    assert asyncio.run(sample.take_counts()) == {}
 
 
 def test_counts_are_extrapolated_above_the_limit() -> None:
@@ -38,8 +38,7 @@ def test_counts_are_extrapolated_above_the_limit() -> None:
         state = ACKNOWLEDGED if number % 5 else ARCHIVED
         sample.add([encode_batch(number, 1, [encode_update((number, number, state, 1))])], 0)
         assert sample._kept_bytes <= 20_000
-    appends = sample.take_sample()
-    counts = asyncio.run(appends.count_changes())[KEY.group_id]
+    counts = asyncio.run(sample.take_counts())[KEY.group_id]
     assert sum(counts.values()) == pytest.approx(5_000, rel=0.01)
     assert counts[ARCHIVED] == pytest.approx(1_000, rel=0.3)
 
@@ -49,6 +48,5 @@ def test_only_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch)
     sample = AppendSampler()
     for number in range(1_000):
         sample.add([encode_batch(number, 1, [encode_update((number, number, ACKNOWLEDGED, 1))])], 0)
-    appends = sample.take_sample()
-    counts = asyncio.run(appends.count_changes())[KEY.group_id]
+    counts = asyncio.run(sample.take_counts())[KEY.group_id]
     assert counts == {ACKNOWLEDGED: pytest.approx(1_000, rel=0.01)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, find_problem
 
 LIMITS = SignalLimits()
 
@@ -24,7 +24,7 @@ CASES = {
 
 def signals_with_problem(**figures: object) -> GroupSignals:
     signals = GroupSignals(group="workers", **figures)  # type: ignore[arg-type]
-    set_problem(signals, LIMITS)
+    signals.problem, signals.message = find_problem(signals, LIMITS)
     return signals
 
 

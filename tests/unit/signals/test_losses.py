@@ -51,6 +51,9 @@ class SkippingCoordinator:
 
     state_partitions = 1
 
+    def owned_shards(self) -> list[int]:
+        return [0]
+
     def outdated_partitions(self) -> Collection[int]:
         return ()
 

@@ -37,6 +37,10 @@ class FakeStateView:
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
         self.outdated: set[int] = set()
+        self.shards = [0, 1]
+
+    def owned_shards(self) -> list[int]:
+        return self.shards
 
     def outdated_partitions(self) -> Collection[int]:
         return self.outdated
@@ -52,8 +56,10 @@ class FakeTopics:
     def __init__(self) -> None:
         self.start, self.end = 0, 10
         self.fails = self.is_hidden = False
+        self.delay_s = 0.0
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
+        await asyncio.sleep(self.delay_s)
         if self.fails:
             raise OSError("no broker")
         return {} if self.is_hidden else dict.fromkeys(partitions, self.end)
@@ -169,13 +175,47 @@ async def test_group_is_not_stuck_because_the_state_is_outdated(
     assert monitor_setup.events == []
 
 
-async def test_problem_ends_when_its_group_is_deleted(monitor_setup: MonitorSetup) -> None:
+async def test_broker_that_does_not_answer_delays_a_problem_by_a_minute(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.topics.delay_s = 600
+    monitor_setup.view.states[KEY] = make_state((0, 1, AVAILABLE, 1))
+    running = asyncio.create_task(monitor_setup.monitor.run())
+    await asyncio.sleep(120)
+    running.cancel()
+    assert [each.problem for each in monitor_setup.events] == ["stuck"]
+
+
+async def test_problem_does_not_end_because_its_shard_is_loaded_again(monitor_setup: MonitorSetup) -> None:
+    await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
+    await asyncio.sleep(61)
+    await monitor_setup.recompute_signals()
+    monitor_setup.view.states, states = {}, monitor_setup.view.states
+    monitor_setup.view.outdated = {NUMBER}
+    await monitor_setup.recompute_signals()
+    assert [each.began for each in monitor_setup.events] == [True]
+    # Problems that the state does not determine are still reported.
+    monitor_setup.members = 0
+    await monitor_setup.recompute_signals()
+    monitor_setup.members = 1
+    await monitor_setup.recompute_signals()
+    monitor_setup.view.states, monitor_setup.view.outdated = states, set()
+    await monitor_setup.recompute_signals()
+    stuck, no_consumers = ("stuck", True), ("no-consumers", True)
+    events = [(each.problem, each.began) for each in monitor_setup.events]
+    assert events == [stuck, ("stuck", False), no_consumers, ("no-consumers", False), stuck]
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_problem_ends_when_its_group_is_deleted_but_not_when_its_shard_moves(
+    monitor_setup: MonitorSetup, is_moved: bool
+) -> None:
     monitor_setup.members = 0
     await monitor_setup.compute_signals()
     monitor_setup.view.states = {}
+    if is_moved:
+        monitor_setup.view.shards.remove(NUMBER)
     await monitor_setup.monitor.compute_signals()
     events = [(each.problem, each.began) for each in monitor_setup.events]
-    assert events == [("no-consumers", True), ("no-consumers", False)]
+    assert events == [("no-consumers", True), *[("no-consumers", False)] * (not is_moved)]
 
 
 async def test_missing_consumers_are_reported_until_the_cluster_reports_a_member(
