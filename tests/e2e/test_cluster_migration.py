@@ -162,14 +162,15 @@ def route_to_our_coordinators(rig: ReplicatedRig) -> None:
         broker.wait_ready()
 
 
-def delete_kafka_state_topic(rig: ReplicatedRig) -> None:
+def delete_topic(rig: ReplicatedRig, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
     # The tool needs a class that the newest release does not have.
     done = fetch_jars(RELEASES[-2]).run(
         "org.apache.kafka.tools.TopicCommand",
-        *("--bootstrap-server", rig.brokers[0].bootstrap, "--delete", "--topic", "__share_group_state"),
+        *("--bootstrap-server", rig.brokers[0].bootstrap, "--delete", "--topic", topic),
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    wait_until(lambda: "__share_group_state" not in rig.client.topics(), seconds=120, what="it is gone")
+    wait_until(lambda: topic not in rig.client.topics(), seconds=120, what="the topic is gone")
 
 
 @pytest.mark.timeout(1200)
@@ -226,7 +227,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         assert recorder.violations == []
 
         # Without the topic, brokers use FindCoordinator, and the state is unchanged.
-        delete_kafka_state_topic(rig)
+        delete_topic(rig, "__share_group_state")
         assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
         assert (
             min(metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0

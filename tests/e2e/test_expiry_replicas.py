@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.expiry_rig import delete_topic
-from tests.e2e.test_cluster_migration import read_metric
+from tests.e2e.test_cluster_migration import delete_topic, read_metric
 from tests.kafka import CoordinatorProcess, KafkaJars, ShareConsumer, ShareGroupTool, wait_until
 from tests.kafka.rig import ReplicatedRig, replicated_rig
 
@@ -74,7 +73,7 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
     # The brokers may have been loading their groups at the first requests of the coordinators.
     failures = [read_metric(each, "share_coordinator_expiry_failures_total") for each in coordinators]
 
-    delete_topic(rig.brokers[0], rig.client, "deleted")
+    delete_topic(rig, "deleted")
     wait_until(
         lambda: sum(count_share_partitions(coordinators)) == PARTITIONS,
         seconds=120,
