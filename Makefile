@@ -186,7 +186,7 @@ bench-held: $(INSTALLED)
 bench-consumers: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks.end_to_end $(ARGS)
 
-# How the cost of a group grows with its coordinators: the table and the plot of docs/scale.md.
+# How the cost of a group grows with its coordinators: the table of docs/scale.md.
 bench-fleet: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks.fleet_scale $(ARGS)
 
