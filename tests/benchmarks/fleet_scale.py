@@ -1,9 +1,9 @@
 """Measure how the cost of group membership grows with the number of coordinators, in virtual time.
 
 The ownership code of the share coordinators runs with an in-memory group coordinator that implements Kafka's
-rules and limits. Each share coordinator has a local broker. `expiry_requests` counts the additional requests
-of expiry. The command takes some minutes, has no options, and rewrites the table of docs/scale.md. The
-figures are counts and virtual time, so they are the same on every machine.
+rules and limits. Each share coordinator has a local broker. The command takes some minutes, has no options,
+and rewrites the table of docs/scale.md. The figures are counts and virtual time, so they are the same on
+every machine.
 """
 
 import argparse
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordinator.cluster.ownership.limits import GroupLimits
-from tests.benchmarks.expiry_requests import measure_expiry_requests
 from tests.kafka_in_memory.group import GroupInMemory
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
@@ -90,14 +89,14 @@ class _SimulatedFleet:
         return len(self.group.requests)
 
 
-async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
+async def _measure_fleet(coordinators: int) -> FleetCost:
     fleet = _SimulatedFleet(coordinators)
     group, replicas = fleet.group, fleet.replica_group.replicas
     await fleet.start()
     start_s = await fleet.wait_until_stable(replicas)
     before = fleet.count_requests()
     await asyncio.sleep(IDLE_S)
-    idle_requests_per_s = (fleet.count_requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
+    idle_requests_per_s = (fleet.count_requests() - before) / IDLE_S / coordinators
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
@@ -140,10 +139,9 @@ async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> Fle
 
 def measure_group(coordinators: int) -> FleetCost:
     """Run a group with this number of coordinators and return its cost."""
-    expiry_requests_per_s = measure_expiry_requests(coordinators)
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_measure_fleet(coordinators, expiry_requests_per_s))
+        cost = loop.run_until_complete(_measure_fleet(coordinators))
         assert loop.failures == []
         return cost
     finally:
