@@ -1,21 +1,19 @@
 """Measure how the cost of group membership grows with the number of coordinators, in virtual time.
 
 The ownership code of the share coordinators runs with an in-memory group coordinator that implements Kafka's
-rules and limits. Each share coordinator has a local broker. `expiry_requests` counts the additional requests
-of expiry. The command takes some minutes, has no options, and rewrites the table and the plot of
-docs/scale.md. The figures are counts and virtual time, so they are the same on every machine.
+rules and limits. Each share coordinator has a local broker. The command takes some minutes, has no options,
+and rewrites the table of docs/scale.md. The figures are counts and virtual time, so they are the same on
+every machine.
 """
 
 import argparse
 import asyncio
 import logging
-import re
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coordinator.cluster.ownership.limits import GroupLimits
-from tests.benchmarks.expiry_requests import measure_expiry_requests
 from tests.kafka_in_memory.group import GroupInMemory
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
@@ -28,25 +26,6 @@ INITIAL_DELAY_S = 3.0
 BROKER_SESSION_S = 9.0
 STEP_S = 0.25
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
-PLOT = PAGE.parent / "benchmarks" / "fleet.svg"
-# Colours that are legible on light and dark pages.
-_INK = "#7b8490"
-_PLOT_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "share-coordinator",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _INK,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#8c959f55",
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "lines.markersize": 4.5,
-}
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
@@ -110,14 +89,14 @@ class _SimulatedFleet:
         return len(self.group.requests)
 
 
-async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
+async def _measure_fleet(coordinators: int) -> FleetCost:
     fleet = _SimulatedFleet(coordinators)
     group, replicas = fleet.group, fleet.replica_group.replicas
     await fleet.start()
     start_s = await fleet.wait_until_stable(replicas)
     before = fleet.count_requests()
     await asyncio.sleep(IDLE_S)
-    idle_requests_per_s = (fleet.count_requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
+    idle_requests_per_s = (fleet.count_requests() - before) / IDLE_S / coordinators
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
@@ -160,10 +139,9 @@ async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> Fle
 
 def measure_group(coordinators: int) -> FleetCost:
     """Run a group with this number of coordinators and return its cost."""
-    expiry_requests_per_s = measure_expiry_requests(coordinators)
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_measure_fleet(coordinators, expiry_requests_per_s))
+        cost = loop.run_until_complete(_measure_fleet(coordinators))
         assert loop.failures == []
         return cost
     finally:
@@ -193,30 +171,6 @@ def make_table(costs: list[FleetCost]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_plot(costs: list[FleetCost]) -> None:
-    """Write the plot of docs/scale.md as an SVG without background and without data that differs by run."""
-    # A unit test imports this module, and matplotlib takes a second to load.
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    panels = (
-        ("group record, KiB", [cost.record_bytes / 1024 for cost in costs]),
-        ("requests/s, idle", [cost.idle_requests_per_s for cost in costs]),
-        ("s until stable after a failure", [cost.failure_s for cost in costs]),
-    )
-    with mpl.rc_context(_PLOT_STYLE):
-        figure = Figure(figsize=(9.0, 3.0), layout="constrained")
-        for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-            axes.plot([cost.coordinators for cost in costs], values, marker="o", color="#3b82f6")
-            axes.set_title(title, loc="left")
-            axes.set_xlim(0, 1.04 * costs[-1].coordinators)
-            axes.set_xticks([cost.coordinators for cost in costs if cost.coordinators not in (10, 30)])
-            axes.set_ylim(bottom=0, top=1.15 * max(values))
-            axes.set_xlabel("coordinators", fontsize=9)
-        figure.savefig(PLOT, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    PLOT.write_text(re.sub(r"\s*<metadata>.*?</metadata>", "", PLOT.read_text(), flags=re.DOTALL))
-
-
 def main() -> None:
     """Measure all group sizes and rewrite docs/scale.md."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.fleet_scale", description=__doc__)
@@ -229,7 +183,6 @@ def main() -> None:
     page = PAGE.read_text("utf-8")
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     PAGE.write_text(page[:begin] + make_table(costs) + page[end:], "utf-8")
-    write_plot(costs)
 
 
 if __name__ == "__main__":

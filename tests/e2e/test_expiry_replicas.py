@@ -1,14 +1,23 @@
-"""Test that three coordinators delete each abandoned state exactly once."""
+"""Test that three coordinators forward no request, and delete each abandoned state exactly once."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.expiry_rig import delete_topic
-from tests.e2e.test_cluster_migration import read_metric
+from protocol.messages import find_coordinator
+from protocol.state_records import SharePartitionKey
+from tests.builders import TOPIC_ID
+from tests.e2e.test_cluster_migration import (
+    delete_topic,
+    metric_by_coordinator,
+    read_metric,
+    start_coordinators,
+)
 from tests.kafka import CoordinatorProcess, KafkaJars, ShareConsumer, ShareGroupTool, wait_until
+from tests.kafka.built_in import STATE_TOPIC
 from tests.kafka.rig import ReplicatedRig, replicated_rig
+from tests.kafka.wire import send_request
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -28,15 +37,8 @@ SETTINGS = {
 @pytest.fixture
 def rig(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReplicatedRig]:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
-        start_coordinators(*rig.coordinators)
+        start_coordinators(rig)
         yield rig
-
-
-def start_coordinators(*coordinators: CoordinatorProcess) -> None:
-    for coordinator in coordinators:
-        coordinator.process.start()
-    for coordinator in coordinators:
-        coordinator.process.wait_ready(lambda each=coordinator: each.get("/readyz")[0] == 200, seconds=120)
 
 
 def sum_expired(coordinators: list[CoordinatorProcess], reason: str) -> float:
@@ -58,6 +60,23 @@ def join_group(rig: ReplicatedRig, topic: str) -> ShareConsumer:
     return consumer
 
 
+def check_routing_by_find_coordinator(rig: ReplicatedRig) -> None:
+    """Check that no request was forwarded, and that all coordinators name the same owners.
+
+    The brokers use FindCoordinator, because the topic `__share_group_state` does not exist (mode A in
+    docs/routing.md).
+    """
+    assert STATE_TOPIC not in rig.client.topics()
+    for name in ("share_coordinator_forwarding", "share_coordinator_forwarded_total"):
+        assert metric_by_coordinator(rig, name) == [0.0] * 3
+    keys = [str(SharePartitionKey("workers", TOPIC_ID, partition)) for partition in range(50)]
+    request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+    answers = [send_request(each.port, find_coordinator, 6, request) for each in rig.coordinators]
+    assert answers[0] == answers[1] == answers[2]
+    ports = {found.port for found in answers[0].coordinators}
+    assert ports == {coordinator.port for coordinator in rig.coordinators}
+
+
 @pytest.mark.timeout(900)
 def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -> None:
     coordinators = list(rig.coordinators)
@@ -71,10 +90,11 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
         what="all state is initialized",
     )
     assert min(count_share_partitions(coordinators)) > 0, "each coordinator owns state of the group"
+    check_routing_by_find_coordinator(rig)
     # The brokers may have been loading their groups at the first requests of the coordinators.
     failures = [read_metric(each, "share_coordinator_expiry_failures_total") for each in coordinators]
 
-    delete_topic(rig.brokers[0], rig.client, "deleted")
+    delete_topic(rig, "deleted")
     wait_until(
         lambda: sum(count_share_partitions(coordinators)) == PARTITIONS,
         seconds=120,
@@ -90,7 +110,7 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
     for member in members:
         member.close()
     coordinators[-1].stop()
-    start_coordinators(coordinators[-1])
+    coordinators[-1].start()
     wait_until(lambda: sum(count_share_partitions(coordinators)) == 0, seconds=400, what="the group expires")
     wait_until(
         lambda: sum_expired(coordinators, "group_empty") == PARTITIONS,

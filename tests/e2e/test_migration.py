@@ -19,8 +19,6 @@ import pytest
 from tests.e2e.delivery_recorder import (
     LONG_RECORD_LOCK,
     DeliveryRecorder,
-    accept_all,
-    consume_in_thread,
     consume_rest,
     new_topic,
     produce_records,
@@ -34,7 +32,6 @@ from tests.kafka import (
     HAProxy,
     fetch_jars,
     free_ports,
-    wait_until,
 )
 from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import built_in_rig, end_of_logs
@@ -180,25 +177,3 @@ def test_share_group_continues_after_migration_and_migration_back(
         for (_, offset), counts in recorder.delivery_counts.items():
             expected = 1 if offset % 10 == 7 else 1 + offset % 3
             assert counts == list(range(1, expected + 1)), f"offset {offset}"
-
-
-def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
-    with migration_rig(RELEASES[-1], "journal", tmp_path) as moving:
-        client = moving.rig.client
-        topic, group, _ = new_topic(client, "active")
-        recorder = DeliveryRecorder()
-        consumer = client.share_consumer(group, topic, {"max.poll.records": "5"})
-        produced = 0
-
-        def is_refused() -> str | None:
-            nonlocal produced
-            produce_records(client, topic, 1, first=produced, count=2_000)
-            produced += 2_000
-            recorder.wait_until_acknowledged(produced - 1_990, seconds=120)
-            done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")
-            return done.stderr if done.returncode else None
-
-        with consume_in_thread(recorder, consumer, accept_all):
-            said = wait_until(is_refused, seconds=120, what="migration notices that the group is active")
-        assert "Share groups are still active on it" in said
-        consumer.close()

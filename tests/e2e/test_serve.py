@@ -1,9 +1,8 @@
-"""Test the `serve` command as a process: start, readiness, error messages, and stop."""
+"""Test the `serve` command as a process: start, readiness, and stop."""
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -23,28 +22,11 @@ STOP_TIMEOUT_S = 120
 ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("SHARE_COORDINATOR_")}
 
 
-def serve_command(*args: str) -> list[str]:
-    return [PROGRAM, *args]
-
-
-def run_failing(*args: str) -> tuple[int, list[str]]:
-    """Run a command that is expected to exit; return its exit code and the lines of stderr."""
-    done = subprocess.run(
-        serve_command(*args),
-        capture_output=True,
-        text=True,
-        timeout=STOP_TIMEOUT_S,
-        env=ENVIRONMENT,
-        check=False,
-    )
-    return done.returncode, done.stderr.splitlines()
-
-
 @contextmanager
 def run_serve(*args: str) -> Iterator["subprocess.Popen[str]"]:
     """Run `serve` until the block ends; it is ready when the block begins."""
     process = subprocess.Popen(
-        serve_command("serve", *args, "--logging-format", "json"),
+        [PROGRAM, "serve", *args, "--logging-format", "json"],
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
@@ -84,40 +66,6 @@ def test_coordinator_serves_until_signal(
     events = [json.loads(line) for line in said.splitlines()]
     assert events[-1]["event"] == "stopped"
     assert [event for event in events if event["level"] in ("WARNING", "ERROR")] == []
-
-
-@pytest.mark.parametrize("flag", ["--listen", "--http"])
-def test_address_in_use_is_reported_in_one_line(address_flags: list[str], flag: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        taken_address = f"127.0.0.1:{taken.getsockname()[1]}"
-        address_flags[address_flags.index(flag) + 1] = taken_address
-        exit_code, said = run_failing("serve", *address_flags, "--log", "memory", "--logging-level", "error")
-    assert exit_code == 1
-    assert len(said) == 1
-    assert taken_address in said[0]
-    assert "in use" in said[0]
-
-
-def test_second_process_on_journal_is_refused(address_flags: list[str], tmp_path: Path) -> None:
-    with run_serve(*address_flags, "--data-dir", str(tmp_path)) as process:
-        port, http_port = free_ports(2)
-        others = ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
-        exit_code, said = run_failing(
-            "serve", *others, "--data-dir", str(tmp_path), "--logging-level", "error"
-        )
-    assert exit_code == 1
-    assert len(said) == 1
-    assert f"held by process {process.pid}" in said[0]
-
-
-def test_setting_that_contradicts_journal_is_refused(address_flags: list[str], tmp_path: Path) -> None:
-    with run_serve(*address_flags, "--data-dir", str(tmp_path), "--state-topic-num-partitions", "4"):
-        pass
-    more = ("--data-dir", str(tmp_path), "--state-topic-num-partitions", "5", "--logging-level", "error")
-    exit_code, said = run_failing("serve", *address_flags, *more)
-    assert exit_code == 2
-    assert len(said) == 1
-    assert "share.coordinator.state.topic.num.partitions=5 cannot be used: it must be 4" in said[0]
 
 
 def test_make_demo_succeeds_without_java(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

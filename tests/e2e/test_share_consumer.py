@@ -49,22 +49,6 @@ def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) ->
     assert (STATE_TOPIC in rig.client.topics()) == (not isinstance(rig, StandaloneRig))
 
 
-@only_ours
-def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
-    topic, group, topic_id = new_topic(standalone.client, "shown", settings=LONG_RECORD_LOCK)
-    produce_records(standalone.client, topic, 1, first=0, count=10)
-    consumer = standalone.client.share_consumer(group, topic)
-    # Consume until all records but the released record are acknowledged.
-    DeliveryRecorder().consume_until_acknowledged(consumer, mixed_acknowledgements, 9, seconds=120)
-    state = standalone.coordinator.share_partition(group, topic_id, 0)
-    consumer.close()
-
-    assert state is not None
-    batches = {batch["first_offset"]: batch for batch in state["in_flight"]["items"]}
-    assert (batches[5]["delivery_state"], batches[5]["delivery_count"]) == ("AVAILABLE", 1)
-    assert (batches[7]["delivery_state"], batches[7]["last_offset"]) == ("ARCHIVED", 7)
-
-
 def is_in_final_state(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
     """Return whether the coordinator has stored `record` in a final delivery state."""
     partition, offset = record

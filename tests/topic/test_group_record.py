@@ -1,31 +1,18 @@
 """Test the size limit of the record in which a real Kafka stores a group, with default broker settings."""
 
 import asyncio
-import uuid
 from collections.abc import Mapping
 
 import pytest
 
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from coordinator.cluster.kafka.group_results import JoinResult, SyncResult
-from coordinator.cluster.ownership.base import Replica
-from coordinator.cluster.ownership.messages import (
-    GroupSettings,
-    MemberMetadata,
-    encode_message,
-    plan_assignment,
-    read_group_view,
-)
 from protocol.errors import ErrorCode
 from tests.kafka.rig import BuiltInRig
 from tests.kafka_in_memory.group_coordinator import MAX_MESSAGE_BYTES
 from tests.topic.groups import PATIENT
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-SHARDS = 50
-# An earlier version stored all owners in each assignment, and failed with this number of members.
-MEMBERS = 70
 
 
 class RawGroupMember:
@@ -89,33 +76,6 @@ async def join_until_stable(members: list[RawGroupMember]) -> list[JoinResult]:
 
 async def close_members(members: list[RawGroupMember]) -> None:
     await asyncio.gather(*(member.link.close() for member in members))
-
-
-def make_metadata(number: int) -> bytes:
-    address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
-    replica = Replica(uuid.UUID(int=number).hex, f"{address}:9095", f"{address}:9096", number)
-    return encode_message(
-        MemberMetadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica)
-    )
-
-
-async def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
-    bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
-    members = [RawGroupMember(bootstrap, group_id, make_metadata(number)) for number in range(MEMBERS)]
-    joined = await join_until_stable(members)
-    generation = joined[0].generation
-    (members_of_leader,) = [each.members for each in joined if each.members]
-    decided = plan_assignment(members_of_leader, {})
-    assigned = {name: encode_message(each) for name, each in decided.compute_assignments(generation).items()}
-    synced = await asyncio.gather(
-        *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
-    )
-    assert {each.error_code for each in synced} == {ErrorCode.NONE}
-    assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
-    described = await members[0].link.describe(members[0].node)
-    assert described.error_code == ErrorCode.NONE
-    assert read_group_view(described.members, generation, SHARDS) == decided.make_view(generation)
-    await close_members(members)
 
 
 @pytest.mark.parametrize(

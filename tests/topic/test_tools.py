@@ -1,27 +1,21 @@
-"""Test Kafka's tools on this project's state topic, and this project's reader on Kafka's own state topic."""
+"""Test Kafka's tools on this project's state topic, and a state topic with unsuitable configs."""
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.shard import ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import replay_log
-from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, prepare_coordinator
-from tests.kafka.fixtures import NEWEST
-from tests.kafka.jars import RELEASES, fetch_jars
+from tests.kafka.jars import fetch_jars
 from tests.kafka.log_dump import dump_share_group_state
-from tests.kafka.rig import BuiltInRig, built_in_rig
+from tests.kafka.rig import BuiltInRig
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append_durably, read_all
 
@@ -87,82 +81,6 @@ def test_kafkas_console_formatter_shows_the_state(built_in: BuiltInRig, claimed_
     ]
     assert shown[1]["value"]["data"]["startOffset"] == 105
     assert shown[2]["value"] is None
-
-
-class BuiltInCluster(NamedTuple):
-    """A broker, and its built-in share coordinator."""
-
-    bootstrap: str
-    coordinator: BuiltInCoordinator
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def builtin_coordinator(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BuiltInCluster]:
-    """Start Kafka's share coordinator of each release."""
-    if request.param == NEWEST:
-        built_in = request.getfixturevalue("built_in")
-        yield BuiltInCluster(built_in.broker.bootstrap, request.getfixturevalue("built_in_coordinator"))
-        return
-    with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
-        yield BuiltInCluster(rig.broker.bootstrap, prepare_coordinator(rig, topic="read", partitions=4))
-
-
-async def write_random_change(
-    client: ShareCoordinatorClient, key: SharePartitionKey, rng: random.Random
-) -> None:
-    """Change a share-partition at random: rising epochs, overlapping writes, and sometimes a deletion."""
-    start_offset = rng.randrange(100)
-    for state_epoch in range(1, rng.randint(2, 4)):
-        await client.initialize(key, state_epoch, start_offset)
-        leader_epoch = 3 * state_epoch + rng.randrange(3)
-        await client.read(key, leader_epoch)
-        for _ in range(rng.randrange(12)):
-            start_offset += rng.randrange(5)
-            first = start_offset + rng.randrange(20)
-            batch = StateBatch(first, first + rng.randrange(10), rng.choice((0, 2, 4)), rng.randint(1, 5))
-            await client.write(
-                key,
-                state_epoch=state_epoch,
-                leader_epoch=leader_epoch,
-                start_offset=start_offset,
-                delivery_complete_count=rng.randrange(50),
-                batches=[batch],
-            )
-    if rng.random() < 0.2:
-        await client.delete(key)
-
-
-async def read_states_of_kafka(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
-    async with topic_log(bootstrap, STATE_TOPIC, STATE_PARTITIONS, own=False, read_only=True) as log:
-        return await replay_log(log, STATE_PARTITIONS, SnapshotPolicy())
-
-
-async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
-    builtin_coordinator: BuiltInCluster,
-) -> None:
-    peer, rng = builtin_coordinator.coordinator, random.Random(5)
-    keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
-    async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-        await asyncio.gather(*(write_random_change(client, key, rng) for key in keys))
-        found = await read_states_of_kafka(builtin_coordinator.bootstrap)
-        assert 0 < sum(key not in found for key in keys) < len(keys)
-        for key in keys:
-            summary, state = await client.summary(key), found.get(key)
-            if state is None:
-                assert summary.start_offset == -1
-                continue
-            answer = await client.read(key, state.leader_epoch)
-            assert (state.state_epoch, state.start_offset) == (answer.state_epoch, answer.start_offset)
-            assert state.batches == pack(answer.batches)
-            # Before Kafka 4.2, the delivery complete count is not stored, and the response has -1.
-            assert summary == (
-                state.state_epoch,
-                state.leader_epoch,
-                state.start_offset,
-                state.delivery_complete_count,
-            )
 
 
 async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(

@@ -16,7 +16,7 @@ from tests.kafka.broker import new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import start_brokers
 from tests.topic.logs import LIMITS
-from tests.unit.log.environments import append, append_durably, read_all
+from tests.unit.log.environments import append, append_durably, append_error, read_all
 from tests.unit.log.kafka_logs import wait_for_leases
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -98,6 +98,5 @@ async def test_owner_detects_the_loss_of_its_claim_if_another_process_wrote_as_m
             # The claim of the second owner is lost, so the first owner is the owner again.
             base_offset, error = await append(first, 0, [(b"k", b"%d" % number) for number in range(lost)])
             assert (base_offset, error) == (second.end_offset(0) - lost, None)
-            _, error = await append(second, 0, [(b"k", b"invalid")])
-            assert isinstance(error, LogOutcomeUnknown)
+            assert isinstance(await append_error(second, 0, [(b"k", b"invalid")]), LogOutcomeUnknown)
             assert second.lease_left_s(0) <= 0

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from coordinator.cli.program import app
 from coordinator.config import SETTINGS, Config, HostPort, render_reference
-from coordinator.errors import LogLocked
+from coordinator.errors import ConfigError, ListenError, LogLocked
 from tests.unit.cli.command_line import CommandLine
 
 
@@ -155,22 +155,32 @@ def test_serve_passes_settings_to_the_application(
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
+    ("error", "exit_code", "line"),
     [
-        (LogLocked("data/lock", 12), "share-coordinator: data/lock is held by process 12"),
-        (OSError(13, "Permission denied", "data"), "share-coordinator: [Errno 13] Permission denied: 'data'"),
-        (ZeroDivisionError("a\nb"), "share-coordinator: internal error: ZeroDivisionError: a b ("),
+        (LogLocked("data/lock", 12), 1, "share-coordinator: data/lock is held by process 12"),
+        (OSError(13, "Permission denied", "x"), 1, "share-coordinator: [Errno 13] Permission denied: 'x'"),
+        (
+            ListenError("http", "h:1", OSError(98, "x")),
+            1,
+            "share-coordinator: http=h:1 cannot be ",
+        ),
+        (ConfigError("node.ids", "5", "4"), 2, "share-coordinator: node.ids=5 cannot be used: it must be 4"),
+        (ZeroDivisionError("a\nb"), 1, "share-coordinator: internal error: ZeroDivisionError: a b ("),
     ],
 )
-def test_failure_prints_one_line_and_exits_with_code_1(
-    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+def test_failure_prints_one_line(
+    share_coordinator: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    exit_code: int,
+    line: str,
 ) -> None:
     def raise_failure(config: Config) -> int:
         raise error
 
     replace_application(monkeypatch, raise_failure)
     outcome = share_coordinator("serve", "--logging-level", "error")
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == exit_code
     assert outcome.err.startswith(line)
     assert len(outcome.err.splitlines()) == 1
 

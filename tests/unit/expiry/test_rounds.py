@@ -72,6 +72,22 @@ async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
         assert cluster.deleted_groups == []
 
 
+async def test_unsubscribed_topic_expires_when_the_group_is_empty() -> None:
+    cluster, clock = make_cluster("kept", "left", g=ShareGroup("kept", "left")), ManualClock()
+    cluster.groups["g"].join("kept")
+    records = [KNOWN, make_state("g", "kept"), make_state("g", "left")]
+    async with run_replica(cluster, clock, records) as replica:
+        await replica.expiry.run_round()
+        await replica.advance_with_rounds(RETENTION)
+        # Kafka does not delete offsets of a group with members, regardless of their subscriptions.
+        waiting = ("topic_unsubscribed", ExpiryStatus.WAITS_FOR_EMPTY_GROUP)
+        assert await replica.status_by_topic() == {("g", "left"): waiting}
+        assert cluster.deletions == []
+        cluster.groups["g"].leave()
+        await replica.expiry.run_round()
+        assert (cluster.deletions, cluster.deleted_groups) == ([("g", ("left",))], [])
+
+
 async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     set_ms = clock.ms + 50 * MINUTE_MS

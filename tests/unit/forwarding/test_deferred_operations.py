@@ -29,6 +29,8 @@ LIMITS = ForwardingLimits()
 # A shard of the second coordinator, and a partition whose state belongs to it.
 SHARD = 1
 REMOTE_PARTITION = partition_of_shard(SHARD)
+READ_REMOTE = (READ, make_read(partition=REMOTE_PARTITION))
+WRITE_REMOTE = (WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION))
 
 
 async def await_error_code_and_duration(asked: Any) -> tuple[int, float]:
@@ -37,6 +39,11 @@ async def await_error_code_and_duration(asked: Any) -> tuple[int, float]:
     began_s = loop.time()
     (result,) = await asked
     return result.error_code, loop.time() - began_s
+
+
+def start_request(asked: CoordinatorNode, *request: Any) -> "asyncio.Task[tuple[int, float]]":
+    """Send a request; return a task of its error code and duration."""
+    return asyncio.ensure_future(await_error_code_and_duration(asked.send_request(*request)))
 
 
 async def initialize_remote_partition(group: ForwardingGroup) -> CoordinatorNode:
@@ -50,9 +57,7 @@ async def test_request_waits_for_the_first_assignment() -> None:
     async with run_forwarding_group() as group:
         asked = await initialize_remote_partition(group)
         asked.apply_assignment(None)
-        answer = asyncio.ensure_future(
-            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
-        )
+        answer = start_request(asked, *READ_REMOTE)
         await asyncio.sleep(3.03)
         assert (answer.done(), asked.forwarder.held_operations) == (False, 1)
         asked.apply_assignment(group.make_assignment(0, 1, 2, 0, 1, 2))
@@ -67,9 +72,7 @@ async def test_request_without_a_known_owner_times_out(owner: int | None) -> Non
     async with run_forwarding_group() as group:
         asked = await initialize_remote_partition(group)
         asked.apply_assignment(None if owner is None else group.make_assignment(0, owner, 2, 0, 1, 2))
-        code, seconds = await await_error_code_and_duration(
-            asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
-        )
+        code, seconds = await start_request(asked, *READ_REMOTE)
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
@@ -78,9 +81,7 @@ async def test_own_shard_is_served_without_an_assignment() -> None:
     async with run_forwarding_group() as group:
         asked, own = group.nodes[0], partition_of_shard(0)
         asked.forwarder.set_assignment(None)
-        assert await await_error_code_and_duration(
-            asked.send_request(INITIALIZE, make_initialize(partition=own))
-        ) < (NONE + 1, 1.0)
+        assert await start_request(asked, INITIALIZE, make_initialize(partition=own)) < (NONE + 1, 1.0)
 
 
 async def test_owner_with_an_old_assignment_is_retried() -> None:
@@ -89,11 +90,7 @@ async def test_owner_with_an_old_assignment_is_retried() -> None:
         await initialize_remote_partition(group)
         moved = group.make_assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
-        answer = asyncio.ensure_future(
-            await_error_code_and_duration(
-                asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION))
-            )
-        )
+        answer = start_request(asked, *WRITE_REMOTE)
         await asyncio.sleep(1.0)
         assert asked.count_forwarded("WriteShareGroupState", "NOT_COORDINATOR") > 5
         second.apply_assignment(moved)
@@ -107,9 +104,7 @@ async def test_owner_that_never_learns_the_assignment_times_out() -> None:
     async with run_forwarding_group() as group:
         asked = await initialize_remote_partition(group)
         asked.apply_assignment(group.make_assignment(0, 2, 2, 0, 1, 2))
-        code, seconds = await await_error_code_and_duration(
-            asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
-        )
+        code, seconds = await start_request(asked, *READ_REMOTE)
         assert code == ErrorCode.NOT_COORDINATOR
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
@@ -153,9 +148,7 @@ async def test_restarting_owner_is_retried() -> None:
     async with run_forwarding_group() as group:
         asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.abort_all()
-        answer = asyncio.ensure_future(
-            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
-        )
+        answer = start_request(asked, *READ_REMOTE)
         await asyncio.sleep(5.0)
         assert asked.count_forwarded("ReadShareGroupState", "NETWORK_EXCEPTION") > 10
         relay.open()
@@ -170,9 +163,7 @@ async def test_request_through_a_proxy_without_a_coordinator_is_retried() -> Non
         relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(
-            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
-        )
+        answer = start_request(asked, *READ_REMOTE)
         await asyncio.sleep(3 * LIMITS.connect_s)
         for tunnel in relay.open_connections:
             tunnel.abort_connections()

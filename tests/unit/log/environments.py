@@ -109,11 +109,16 @@ async def append_durably(log: StateLog, state_partition: int, records: Records) 
     return base_offset
 
 
+async def append_error(log: StateLog, state_partition: int, records: Records) -> LogError | None:
+    """Append, and return the error that the callback `done` received."""
+    return (await append(log, state_partition, records))[1]
+
+
 async def prune_log(log: StateLog, state_partition: int, before_offset: int) -> None:
     """Prune, and renew the lease if pruning requires a renewal, as the runtime does."""
     log.prune(state_partition, before_offset)
     if log.renewal_due(state_partition, read=False):
-        assert (await append(log, state_partition, []))[1] is None
+        assert await append_error(log, state_partition, []) is None
 
 
 async def read_all(

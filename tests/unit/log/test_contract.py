@@ -30,6 +30,7 @@ from tests.unit.log.environments import (
     SimulatedEnvironment,
     append,
     append_durably,
+    append_error,
     prune_log,
     read_all,
 )
@@ -313,8 +314,7 @@ async def test_close_completes_pending_appends_and_refuses_later_ones(log_under_
     at = log_under_test.claims
     await log.close()
     assert told == [(at, None)] * STATE_PARTITIONS
-    _, error = await append(log, 0, one_record())
-    assert isinstance(error, LogUnavailable)
+    assert isinstance(await append_error(log, 0, one_record()), LogUnavailable)
     assert log.health() is not None
     await log.close()
     log = await open_log(log_under_test)

@@ -22,6 +22,7 @@ from tests.unit.log.environments import (
     SimulatedEnvironment,
     append,
     append_durably,
+    append_error,
     read_all,
 )
 from tests.unit.log.journals import append_errors_at_close, open_journal, read_offsets_after_kill
@@ -184,8 +185,7 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(
             assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0]
             assert journal.end_offset(0) == 1
             # Appends are refused at once until the journal's own retry succeeds.
-            _, error = await append(journal, 0, ONE)
-            assert type(error) is LogUnavailable
+            assert type(await append_error(journal, 0, ONE)) is LogUnavailable
             await asyncio.sleep(2.5)
             assert journal.health() is None
             assert await append_durably(journal, 0, ONE) == 1
@@ -296,8 +296,7 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
             await append_durably(journal, 0, LARGE)
             await asyncio.sleep(0.1)
             world.storage.next_faults = ["sync", "remove"]
-            _, error = await append(journal, 0, LARGE)
-            assert type(error) is LogUnavailable
+            assert type(await append_error(journal, 0, LARGE)) is LogUnavailable
             # The records of the first segment are no longer needed, so the journal may remove this segment.
             journal.prune(0, 1)
             await asyncio.sleep(world.storage.rng.random() * 0.05)
@@ -340,8 +339,7 @@ def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
         for _ in range(60):
             if journal.health() is None:
                 world.storage.next_faults = ["write", "write"]
-                _, error = await append(journal, 0, ONE)
-                assert error is not None
+                assert await append_error(journal, 0, ONE) is not None
             await asyncio.sleep(1)
         assert len(world.storage.files) < 12
         world.storage.next_faults = []

@@ -13,7 +13,7 @@ from coordinator.log.kafka.batches import split_records
 from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, ensure_topic, required_configs
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.kafka import KafkaInMemory
-from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
+from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, append_error
 from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_simulated
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
@@ -59,8 +59,7 @@ async def test_record_of_record_bytes_max_is_accepted() -> None:
     log = await make_small_batch_logs().open_owned_log(0)
     largest = bytes(log.record_bytes_max - len(b"key"))
     await append_durably(log, 0, [(b"key", largest)])
-    _, error = await append(log, 0, [(b"key", largest + bytes(128))])
-    assert isinstance(error, LogUnavailable)
+    assert isinstance(await append_error(log, 0, [(b"key", largest + bytes(128))]), LogUnavailable)
     assert await read_values(log) == [largest]
 
 
@@ -71,8 +70,9 @@ async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix
     kafka_logs.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     _, error = await appending
     assert isinstance(error, LogOutcomeUnknown)
-    _, error = await append(log, 0, ONE)
-    assert isinstance(error, LogOutcomeUnknown), "the owner must read the log before it appends again"
+    assert isinstance(await append_error(log, 0, ONE), LogOutcomeUnknown), (
+        "the owner must read the log before it appends again"
+    )
     await log.acquire_ownership(0)
     found = await read_values(log)
     assert found == [value for _, value in MANY][: len(found)]
@@ -102,8 +102,7 @@ async def test_owner_deposed_between_two_batches_is_fenced() -> None:
 
 async def test_record_larger_than_a_batch_is_not_written() -> None:
     log = await make_small_batch_logs().open_owned_log(0)
-    _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
-    assert isinstance(error, LogUnavailable)
+    assert isinstance(await append_error(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))]), LogUnavailable)
     await append_durably(log, 0, ONE)
 
 

@@ -6,14 +6,13 @@ import pytest
 
 from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, prune_log
+from tests.unit.log.environments import STATE_PARTITIONS, append_durably, append_error, prune_log
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
-async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
-    kafka_logs = KafkaLogs()
+async def test_pruning_keeps_a_record_with_the_owner_epoch(kafka_logs: KafkaLogs) -> None:
     log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
@@ -26,8 +25,7 @@ async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
     assert await late.acquire_ownership(0) == 2
 
 
-async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
-    kafka_logs = KafkaLogs()
+async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner(kafka_logs: KafkaLogs) -> None:
     kafka_logs.kafka.transactional = False
     log = await kafka_logs.open_owned_log(0)
     await append_durably(log, 0, [(b"k", None)])
@@ -51,8 +49,7 @@ async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> N
     assert await read_values(await kafka_logs.open_owned_log(0)) == []
 
 
-async def test_claims_do_not_wait_for_a_deletion_in_progress() -> None:
-    kafka_logs = KafkaLogs()
+async def test_claims_do_not_wait_for_a_deletion_in_progress(kafka_logs: KafkaLogs) -> None:
     log = await kafka_logs.open_owned_log(0)
     for _ in range(3):
         await append_durably(log, 0, ONE)
@@ -68,8 +65,7 @@ async def test_claims_do_not_wait_for_a_deletion_in_progress() -> None:
     assert ("producer id", busy) in kafka_logs.kafka.requests
 
 
-async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
-    kafka_logs = KafkaLogs()
+async def test_pruning_waits_until_a_renewal_detects_lost_records(kafka_logs: KafkaLogs) -> None:
     log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
@@ -79,13 +75,12 @@ async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
     assert await read_values(log) == [b"value"] * 4
     # DeleteRecords waits for a renewal, and the renewal detects the loss.
     assert log.renewal_due(0, read=False)
-    assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
+    assert isinstance(await append_error(log, 0, []), LogOutcomeUnknown)
     await log.close()
     assert kafka_logs.partition(0).start == 0
 
 
-async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
-    kafka_logs = KafkaLogs()
+async def test_failed_pruning_is_not_retried_after_the_log_was_truncated(kafka_logs: KafkaLogs) -> None:
     log, cluster = kafka_logs.make_log_and_cluster()
     await log.open()
     await log.acquire_ownership(0)
@@ -114,8 +109,9 @@ async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> No
     assert (kafka_logs.partition(0).start, kafka_logs.partition(1).start) == (0, 2)
 
 
-async def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
-    kafka_logs = KafkaLogs()
+async def test_broker_without_delete_records_disables_pruning(
+    kafka_logs: KafkaLogs, caplog: pytest.LogCaptureFixture
+) -> None:
     kafka_logs.kafka.deletes_records = False
     log = await kafka_logs.open_owned_log(0)
     for turn in range(5):
@@ -130,8 +126,9 @@ async def test_broker_without_delete_records_disables_pruning(caplog: pytest.Log
 @pytest.mark.parametrize(
     ("error", "counted"), [(LogUnavailable("no token"), ["unreachable"]), (RuntimeError("a defect"), [])]
 )
-async def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: list[str]) -> None:
-    kafka_logs = KafkaLogs()
+async def test_pruning_error_is_counted_and_the_log_closes(
+    kafka_logs: KafkaLogs, error: Exception, counted: list[str]
+) -> None:
     log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)

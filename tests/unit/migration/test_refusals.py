@@ -20,7 +20,7 @@ from coordinator.shard.state import next_snapshot
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
-from tests.unit.log.environments import append, append_durably, read_all
+from tests.unit.log.environments import append_durably, append_error, read_all
 from tests.unit.log.kafka_logs import run_in_real_time, run_simulated
 from tests.unit.migration.locations import (
     EXECUTE,
@@ -88,8 +88,9 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
     await append_durably(zombie, 1, [(b"\x7f\x00", None)])
     report = await logs.migrate(MigrationOptions(execute=True, take_over=True))
     assert report.is_successful
-    _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
-    assert isinstance(error, LogFenced)
+    assert isinstance(
+        await append_error(zombie, 1, [encode_record(StateRecord(make_key(1), None))]), LogFenced
+    )
     assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
 
 

@@ -327,14 +327,6 @@ def test_field_missing_in_a_version_is_dropped_only_if_ignorable() -> None:
         find_coordinator.encode_response(find_coordinator.FindCoordinatorResponse(error_code=15), 4)
 
 
-def test_error_result_has_kafkas_defaults() -> None:
-    assert read_share_group_state.PartitionResult(3, 42) == read_share_group_state.PartitionResult(
-        partition=3, error_code=42, error_message=None, state_epoch=0, start_offset=0, state_batches=b""
-    )
-    summary = APIS[87].module.PartitionResult(3, 42)
-    assert (summary.leader_epoch, summary.start_offset, summary.delivery_complete_count) == (0, 0, -1)
-
-
 def test_default_lists_are_not_shared() -> None:
     first, second = find_coordinator.FindCoordinatorResponse(), find_coordinator.FindCoordinatorResponse()
     first.coordinators.append(find_coordinator.Coordinator())

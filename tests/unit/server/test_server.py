@@ -8,6 +8,8 @@ from typing import cast
 
 import pytest
 
+from coordinator.config import HostPort
+from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
 from coordinator.serve.server import Api, Listener, ServerLimits
 from protocol.errors import ErrorCode
@@ -70,6 +72,12 @@ async def test_readiness_requires_an_open_listener() -> None:
         assert served.listener.health() == ["The listener for brokers accepts no connections."]
     listener = Listener(cast(Api, None), Metrics(), ServerLimits())
     assert listener.health() == ["The listener for brokers accepts no connections."]
+
+
+async def test_address_in_use_raises_listen_error() -> None:
+    async with serve_coordinator() as served:
+        with pytest.raises(ListenError, match=r"^listen=.* cannot be listened on: Address already in use"):
+            await served.listener.start(HostPort("127.0.0.1", served.port))
 
 
 @pytest.mark.parametrize("version", range(5))
