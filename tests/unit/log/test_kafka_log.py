@@ -52,8 +52,12 @@ async def test_owner_that_detected_its_replacement_sends_nothing() -> None:
     kafka_logs = KafkaLogs()
     kafka_logs.kafka.transactional = False
     first = await kafka_logs.open_owned_log(0)
-    await kafka_logs.open_owned_log(0)
+    second = kafka_logs.log()
+    await second.open()
+    await second.acquire_ownership(0)
+    assert first.lease_left_s(0) > 0
     await append(first, 0, [])
+    assert first.lease_left_s(0) == 0
     end = kafka_logs.partition(0).end
     for records in ([], ONE):
         _, error = await append(first, 0, records)
