@@ -70,6 +70,8 @@ class MutationSession:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         self._items = {item.nodeid: item for item in session.items}
         self._imported = self._blocks.take_executed()
+        # The garbage collector does not list the functions that tests/conftest.py excluded from collections.
+        gc.unfreeze()
         functions = ImportedFunctions(ROOT)
         gc.collect()
         gc.freeze()
