@@ -127,7 +127,7 @@ class TaggedFields:
                 codec.write((value,) if codec.is_run else value, written)
                 size = sum(map(len, written))
                 sections.append(self._numbers[tag])
-                sections.append(SHORT_UVARINTS[size] if size < 128 else write_uvarint(size))
+                sections.append(write_uvarint(size))
                 sections += written
                 count += 1
         pieces.append(SHORT_UVARINTS[count])

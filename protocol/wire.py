@@ -29,18 +29,14 @@ SHORT_UVARINTS = tuple(bytes([value]) for value in range(128))
 
 def read_uvarint(buf: bytes, at: int) -> tuple[int, int]:
     """Read an unsigned varint of at most 32 bits. Like Kafka, accept encodings that are not the shortest."""
-    byte = buf[at]
-    at += 1
-    value = byte & 0x7F
-    shift = 7
-    while byte & 0x80:
+    value = 0
+    for shift in (0, 7, 14, 21, 28):
         byte = buf[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 35 or value > 0xFFFF_FFFF:
-            raise DecodeError(f"varint before byte {at} is longer than 32 bits")
-    return value, at
+        if byte < 0x80 and value <= 0xFFFF_FFFF:
+            return value, at
+    raise DecodeError(f"varint before byte {at} is longer than 32 bits")
 
 
 def write_uvarint(value: int) -> bytes:

@@ -8,6 +8,7 @@ memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -171,8 +172,8 @@ class PartitionScan:
         totals["undecodable_records"] += len(decoded.undecodable)
         totals["folded_records"] += len(valid)
         self._totals = totals
-        valid.key = self._index_share_partitions(valid.share_partitions)[valid.key]
-        valid.share_partitions = self.names
+        numbers = self._index_share_partitions(valid.share_partitions)
+        valid = replace(valid, key=numbers[valid.key], share_partitions=self.names)
         return ScannedRecords(chunk, records, decoded, valid)
 
     def _find_gaps(self, records: Records) -> None:

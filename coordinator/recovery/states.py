@@ -262,7 +262,7 @@ class _GroupFold:
         """Remove offsets below the start offsets, and merge the state batches of each group of rows."""
         # The last start offset is usually the greatest start offset, and is then the floor of all batches.
         floors = floor[self.group]
-        for group in np.flatnonzero(start_offset_max > floor).tolist():
+        for group in np.flatnonzero(start_offset_max != floor).tolist():
             self._set_decreasing_floors(group, floors)
         batches = self.rows.batches
         if not self.made_of.all():

@@ -163,8 +163,8 @@ class Shard:
         records: list[StateRecord] = []
         size_bytes = 0
         for key in keys:
-            state = self.state(key)
-            if state is None or state.unreadable is not None:
+            state = unpack(self._states[key])
+            if state.unreadable is not None:
                 continue
             records.append(StateRecord(key, next_snapshot(state, now_ms=now_ms)))
             size_bytes += state.snapshot_bytes

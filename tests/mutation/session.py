@@ -61,6 +61,7 @@ class MutationSession:
         self._items: dict[str, pytest.Item] = {}
         self._imported: set[int] = set()
         self._durations_s: dict[str, float] = {}
+        self._block_counts: dict[str, int] = {}
         self._tests: dict[int, set[str]] = defaultdict(set)
 
     @pytest.hookimpl(tryfirst=True)
@@ -69,6 +70,8 @@ class MutationSession:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         self._items = {item.nodeid: item for item in session.items}
         self._imported = self._blocks.take_executed()
+        # The garbage collector does not list the functions that tests/conftest.py excluded from collections.
+        gc.unfreeze()
         functions = ImportedFunctions(ROOT)
         gc.collect()
         gc.freeze()
@@ -116,7 +119,7 @@ class MutationSession:
                 )
         for file in stored.values():
             for test, (duration_s, blocks) in json.loads(file.read_text() if file.exists() else "{}").items():
-                self._durations_s[test] = duration_s
+                self._durations_s[test], self._block_counts[test] = duration_s, len(blocks)
                 for block in blocks:
                     self._tests[block].add(test)
 
@@ -157,10 +160,11 @@ class MutationSession:
             yield (package, mutant), partial(Child, run, cpu_s=cpu_s)
 
     def _find_tests(self, mutant: Mutant, block: int | None) -> list[str]:
-        """Return the tests that execute a block: first those of its package, the fastest first.
+        """Return the tests that execute a block: first those that execute few blocks, then those of its
+        package, the fastest first.
 
         If the statement is in no block, it is executed during the import, and may affect all tests of its
-        file and package, and the property tests.
+        file and package, all tests whose file imports the module, and the property tests.
         """
         folders = {f"/{name}/" for name in Path(mutant.path).parts[:-1]} | {"/property/"}
         if block is not None:
@@ -169,7 +173,9 @@ class MutationSession:
             blocks = self._blocks.by_line[mutant.path].values()
             tests = {test for each in blocks for test in self._tests[each]}
             tests |= {test for test in self._durations_s if any(folder in test for folder in folders)}
+            tests |= self._find_importing_tests(mutant.path)
         order = sorted(tests, key=lambda test: (self._durations_s[test], test))
+        specific = sorted(order, key=self._block_counts.__getitem__)[: _TESTS_MAX // 3]
         # Run one parameter set of each test function first, because the other sets often detect the same
         # mutants.
         variants: dict[str, int] = defaultdict(int)
@@ -179,14 +185,20 @@ class MutationSession:
             variant_numbers[test] = variants[function]
             variants[function] += 1
         order.sort(key=lambda test: variant_numbers[test] > 0)
-        own = [test for test in order if any(folder in test for folder in folders)][: _TESTS_MAX // 2]
+        own = [test for test in order if any(folder in test for folder in folders)][: _TESTS_MAX // 3]
         chosen = []
         left_s = _TESTS_S_MAX
-        for test in list(dict.fromkeys([*own, *order]))[:_TESTS_MAX]:
+        for test in list(dict.fromkeys([*specific, *own, *order]))[:_TESTS_MAX]:
             left_s -= self._durations_s[test]
             if left_s > 0 or not chosen:
                 chosen.append(test)
         return chosen
+
+    def _find_importing_tests(self, path: str) -> set[str]:
+        statement = f"from {path.removesuffix('.py').replace('/', '.')} import "
+        files = {item.path for item in self._items.values()}
+        importing = {file for file in files if statement in file.read_text("utf-8")}
+        return {test for test in self._durations_s if self._items[test].path in importing}
 
     def _run_with_replaced_code(self, replacements: list[tuple[Any, Any]], tests: list[str]) -> int:
         for function, code in replacements:

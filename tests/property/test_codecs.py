@@ -39,7 +39,7 @@ def test_encoded_value_equals_the_model_and_is_decoded(case: Case, data: st.Data
 def test_lengths_around_the_varint_limits_are_encoded(case: Case) -> None:
     message, version = case
     codec = MessageCodec(message, version)
-    for count in (0, 1, 2, 126, 127, 128, 300):
+    for count in (126, 127, 128):
         value = large_value(message, version, count)
         encoded = codec.encode(value)
         assert encoded == encode_reference(message, value, version), count

@@ -76,6 +76,7 @@ def test_files_are_within_the_line_limit() -> None:
     assert long == []
 
 
+@pytest.mark.slow
 def test_functions_are_within_the_line_limit() -> None:
     long = [
         entry

@@ -19,6 +19,7 @@ def send_get(url: str, *, timeout_s: float = 60, bytes_max: int = 10) -> bytes:
     return asyncio.run(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "create"),
     [

@@ -11,7 +11,6 @@ with a fresh lease wins over any generation, because generations start again if 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from coordinator.cluster.ownership.base import NOBODY
@@ -30,15 +29,15 @@ class AssignableMember(NamedTuple):
 
     instance: str
     wire: str
-    started_ms: int = 0
-    broker_id: int = -1
-    ready: bool = True
-    draining: bool = False
-    owned: Collection[int] = ()
-    assignment_generation: int = -1
-    lease_is_fresh: bool = False
-    wishes: Mapping[int, str] = MappingProxyType({})
-    unreached: Collection[int] = ()
+    started_ms: int
+    broker_id: int
+    ready: bool
+    draining: bool
+    owned: Collection[int]
+    assignment_generation: int
+    lease_is_fresh: bool
+    wishes: Mapping[int, str]
+    unreached: Collection[int]
 
 
 class AssignmentPlan(NamedTuple):

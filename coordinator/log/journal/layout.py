@@ -288,7 +288,7 @@ def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
     """
     if end > len(data) or not data[end - 1]:
         return True
-    cuts = [begin, *range(align_up(begin + 1, SECTOR_BYTES), end, SECTOR_BYTES), end]
+    cuts = sorted({begin, *range(align_up(begin, SECTOR_BYTES), end, SECTOR_BYTES), end})
     return any(is_zero(data[cut:next_cut]) for cut, next_cut in pairwise(cuts))
 
 

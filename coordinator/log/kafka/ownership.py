@@ -46,9 +46,9 @@ class Ownership:
     is the error that ended the ownership. `verified` is True after a read has found the claim accepted. In
     that read, all valid records with state were below `state_end`.
 
-    Leases of earlier owners may last until `serve_from_s`. `proven_s` is the send time of this owner's newest
-    committed append. The next owner claims the log later than `proven_s`, and then waits for this owner's
-    lease.
+    Leases of earlier owners may last until `serve_from_s`, which is infinite until `verified`. `proven_s` is
+    the send time of this owner's newest committed append. The next owner claims the log later than
+    `proven_s`, and then waits for this owner's lease.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Ownership:
         self.verified = True
 
     def lease_left_s(self, now_s: float) -> float:
-        if self.lost is not None or not self.verified or now_s < self.serve_from_s:
+        if self.lost is not None or now_s < self.serve_from_s:
             return 0.0
         return self.proven_s + self.lease_s - now_s
 

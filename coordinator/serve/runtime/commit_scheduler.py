@@ -112,7 +112,7 @@ class CommitScheduler:
             for at, queue in enumerate(queues):
                 if commit.room <= 0:
                     # The remaining queues are processed first in the next run.
-                    self._scheduled[:0] = queues[at:]
+                    self._scheduled = queues[at:] + self._scheduled
                     break
                 try:
                     queue.process_batch(commit)

@@ -203,7 +203,7 @@ class ShardQueue(OperationQueue):
         commit.decided += batch.done
         if batch.done < len(operations):
             # Operations for which the append has no room stay first in the queue.
-            self._queue[:0] = operations[batch.done :]
+            self._queue = operations[batch.done :] + self._queue
             self._clear_queued_keys()
         self._batch = None
         if batch.records or self._awaiting_append:

@@ -129,6 +129,7 @@ async def test_one_process_reads_all_histories_and_is_replaced_after_it_dies() -
         assert coordinator.history.pid not in (None, pid)
 
 
+@pytest.mark.slow
 async def test_idle_history_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "IDLE_S", 0.0)
     async with run_admin(RECORDS) as coordinator:
@@ -136,6 +137,7 @@ async def test_idle_history_process_ends(monkeypatch: pytest.MonkeyPatch) -> Non
         await wait_until_history_process_ended(coordinator)
 
 
+@pytest.mark.slow
 async def test_history_process_over_its_memory_limit_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "RESIDENT_BYTES_MAX", 0)
     async with run_admin(RECORDS) as coordinator:

@@ -92,6 +92,7 @@ def test_replay_initializes_its_share_partitions() -> None:
     assert (topic.topic_id, [part.partition for part in topic.partitions]) == (TOPIC_IDS[0], [0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", list_recordings(), ids=lambda path: path.name)
 def test_every_recording_in_the_repository_can_be_replayed(path: Path) -> None:
     recording = load_recording(path)

@@ -239,7 +239,9 @@ def test_ctrl_c_during_imports_is_silent() -> None:
         # Without output, only the exit code says that nothing else than the missing brokers was wrong.
         (b"serve --log kafka >&- 2>&- <&-", 2),
         (b"groups describe \xff 2>&1 | grep -q 'must be UTF-8'", 0),
-        (b"config check --set listen=\xff 2>&1 | grep -q 'must be UTF-8'", 0),
+        pytest.param(
+            *(b"config check --set listen=\xff 2>&1 | grep -q 'must be UTF-8'", 0), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_closed_streams_and_text_that_is_not_utf8_are_no_internal_error(

@@ -39,6 +39,7 @@ def test_compiled_module_is_not_older_than_its_source(module: str) -> None:
     assert built[0].stat().st_mtime >= source.stat().st_mtime, "run `make install`"
 
 
+@pytest.mark.slow
 def test_environment_switch_imports_the_python_sources() -> None:
     program = (
         "import sys, importlib; [print(importlib.import_module(name).__file__) for name in sys.argv[1:]]"
@@ -53,6 +54,7 @@ def test_environment_switch_imports_the_python_sources() -> None:
     assert imported == [str(source_path(module)) for module in sorted(COMPILED_SOURCES)]
 
 
+@pytest.mark.slow
 def test_no_module_is_installed_if_one_did_not_compile(tmp_path: Path) -> None:
     """Compiled modules use each other's C types, so an import fails if only some modules are compiled.
 

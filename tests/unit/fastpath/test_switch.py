@@ -15,7 +15,9 @@ from coordinator.cli.program import app as application
 from coordinator.compiled_sources import PURE_PYTHON_ENV
 
 
-@pytest.mark.parametrize(("switch", "off"), [("", False), ("0", False), ("1", True)])
+@pytest.mark.parametrize(
+    ("switch", "off"), [("", False), pytest.param("0", False, marks=pytest.mark.slow), ("1", True)]
+)
 def test_version_command_shows_whether_writes_are_compiled(switch: str, off: bool) -> None:
     environment = {**os.environ, PURE_PYTHON_ENV: switch}
     command = [sys.executable, "-m", "coordinator", "version", "-o", "json"]

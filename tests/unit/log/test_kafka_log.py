@@ -45,8 +45,12 @@ async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence(kafk
 async def test_owner_that_detected_its_replacement_sends_nothing(kafka_logs: KafkaLogs) -> None:
     kafka_logs.kafka.transactional = False
     first = await kafka_logs.open_owned_log(0)
-    await kafka_logs.open_owned_log(0)
+    second = kafka_logs.log()
+    await second.open()
+    await second.acquire_ownership(0)
+    assert first.lease_left_s(0) > 0
     await append(first, 0, [])
+    assert first.lease_left_s(0) == 0
     end = kafka_logs.partition(0).end
     for records in ([], ONE):
         assert isinstance(await append_error(first, 0, records), LogFenced)

@@ -13,7 +13,9 @@ from coordinator.cluster.ownership.base import NOBODY
 
 def make_member(number: int, **facts: object) -> AssignableMember:
     """Return a member whose start time is its number."""
-    return AssignableMember(f"i{number}", f"host-{number}:9095", started_ms=number)._replace(**facts)
+    instance, wire = f"i{number}", f"host-{number}:9095"
+    member = AssignableMember(instance, wire, number, -1, True, False, (), -1, False, {}, ())
+    return member._replace(**facts)
 
 
 @st.composite
@@ -37,6 +39,8 @@ def random_groups(
                 owned=frozenset(owned),
                 assignment_generation=draw(st.integers(-1, 3)),
                 lease_is_fresh=draw(st.booleans()),
+                wishes={},
+                unreached=(),
             )
         )
     leaders = draw(st.dictionaries(st.integers(0, partitions - 1), st.integers(0, 3)))

@@ -89,14 +89,23 @@ async def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> Non
         await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
 
 
-async def test_repaired_shard_is_loaded() -> None:
+async def test_repaired_shard_is_loaded_and_its_next_backoff_is_the_first() -> None:
     fake, good = await make_damaged_topic()
-    async with run_runtime(
-        make_kafka_log(fake, SHARDS), RuntimeLimits(reload_backoff_first_s=0.01)
-    ) as runtime:
+    limits = RuntimeLimits(reload_backoff_first_s=100, reload_backoff_max_s=1_000)
+    async with run_runtime(make_kafka_log(fake, SHARDS), limits) as runtime:
+        batches = fake.topics[TOPIC][DAMAGED].batches
+        # Attempts after 0, 100, 300 and 700 s fail.
+        await asyncio.sleep(900)
+        assert shard_statuses(runtime) == ALL_BUT_DAMAGED
+        damaged, batches[0] = batches[0], good
+        await asyncio.sleep(700)
+        assert shard_statuses(runtime) == ["ACTIVE"] * SHARDS
+        batches[0] = damaged
+        runtime._loader.request_load(runtime._runners[DAMAGED])
         await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_DAMAGED)
-        fake.topics[TOPIC][DAMAGED].batches[0] = good
-        await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
+        batches[0] = good
+        await asyncio.sleep(150)
+        assert shard_statuses(runtime) == ["ACTIVE"] * SHARDS
 
 
 async def test_record_that_cannot_be_replayed_fails_only_its_own_shard(

@@ -1,5 +1,6 @@
 """SASL frames as Kafka's clients send them, and requests that follow a login."""
 
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -92,3 +93,10 @@ async def get_only_connection(served: ServedCoordinator) -> Connection:
     await served.wait_until(lambda: served.listener.connection_count == 1)
     (connection,) = served.listener._connections
     return connection
+
+
+def receive_buffer_bytes(connection: Connection) -> int:
+    """Return the size of the receive buffer of the server's socket; Linux doubles the requested size."""
+    assert connection._transport is not None
+    own_socket = connection._transport.get_extra_info("socket")
+    return own_socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)  # type: ignore[no-any-return]

@@ -77,19 +77,19 @@ def test_node_id_always_means_the_same_address() -> None:
             )
 
 
-def test_replicas_with_equal_address_hashes_get_different_node_ids() -> None:
-    # The node ids have space for three replicas, two of which have equal hashes.
-    first = INT32_MAX - 3 * NODE_IDS_PER_REPLICA
+def test_replica_with_a_taken_address_hash_gets_the_next_free_node_ids() -> None:
+    # The node ids have six ranges. The addresses have the hashes 0, 5 and 5; after range 5 comes range 0.
+    first = INT32_MAX - 6 * NODE_IDS_PER_REPLICA
     directory = CoordinatorDirectory(
         HostPort("localhost", 9095), node_id_first=first, node_ids=4, state_partitions=SHARDS
     )
     replicas = tuple(make_replica(number, connections=64) for number in range(3))
-    assert len({crc32(each.wire.encode()) % 3 for each in replicas}) == 2
+    assert [crc32(each.wire.encode()) % 6 for each in replicas] == [0, 5, 5]
     directory.set_assignment(Assignment(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
     hosts = {answer.node_id: answer.host for answer in find_all_shards(directory).values()}
     assert len(hosts) == SHARDS, "no two shards of different replicas share an id"
-    assert set(hosts.values()) == {"kafka-0", "kafka-1", "kafka-2"}
-    assert all(first <= node_id <= INT32_MAX for node_id in hosts)
+    ranges = {((node_id - first) // NODE_IDS_PER_REPLICA, host) for node_id, host in hosts.items()}
+    assert ranges == {(0, "kafka-0"), (5, "kafka-1"), (1, "kafka-2")}
 
 
 def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None:

@@ -19,7 +19,7 @@ from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
 from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
 
 SEED = 932
-DIALOGUES = 400
+DIALOGUES = 200
 AT_A_TIME = 20
 
 

@@ -6,6 +6,7 @@ import logging
 import pytest
 from scramp import ScramClient
 
+from coordinator.security.receive_buffer import UNTRUSTED_BYTES
 from coordinator.security.sasl import SaslStep
 from coordinator.serve.server import ServerLimits
 from protocol.errors import ErrorCode
@@ -20,6 +21,7 @@ from tests.unit.server.sasl_clients import (
     find_coordinator_error_code,
     get_only_connection,
     log_in,
+    receive_buffer_bytes,
     send_authenticate,
     send_handshake,
 )
@@ -33,12 +35,15 @@ async def test_authenticated_client_is_served(serve_with_sasl: ServeWithSasl) ->
     async with serve_with_sasl() as served:
         client = await served.connect()
         apis = await fetch_api_versions(client)
+        connection = await get_only_connection(served)
+        assert receive_buffer_bytes(connection) == 2 * UNTRUSTED_BYTES
         assert apis[17] == (0, 1)
         assert apis[36] == (0, 2)
         handshake = await send_handshake(client, "PLAIN")
         assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256"])
         answer = await send_authenticate(client, b"\0alice\0alice-secret")
         assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        assert receive_buffer_bytes(connection) > 2 * UNTRUSTED_BYTES
         assert await find_coordinator_error_code(client) == 0
         client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
         _, rest = await client.read_frame()

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.security.receive_buffer import UNTRUSTED_BYTES
 from coordinator.security.tls import ServerTls
 from coordinator.serve.server import ServerLimits
 from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
-from tests.unit.server.sasl_clients import FIND_BODY
+from tests.unit.server.sasl_clients import FIND_BODY, receive_buffer_bytes
 from tests.unit.server.test_tls_port import TlsListener, tls_listener
 from tests.unit.server.wire import request_frame
 
@@ -81,3 +82,4 @@ async def test_connections_keep_the_order_of_acceptance(tls_listener: TlsListene
         await served.wait_until(lambda: len(served.listener._connections) == len(clients))
         ports = [client.writer.get_extra_info("sockname")[1] for client in clients]
         assert [int(each.peer.rpartition(":")[2]) for each in served.listener._connections] == ports
+        assert all(receive_buffer_bytes(each) > 2 * UNTRUSTED_BYTES for each in served.listener._connections)
