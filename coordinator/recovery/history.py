@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.job import LogReadResult, read_log
-from coordinator.recovery.scan import MakeObserver, PartitionScan, ScannedRecords
+from coordinator.recovery.scan import PartitionScan, ScannedRecords
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.share_partitions import record_key_identity
-from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from coordinator.shard.history import HistoryStep
@@ -48,16 +48,11 @@ def read_history(
     Raises LogError, ConfigError or OSError if reading fails.
     """
     wanted = frozenset(map(record_key_identity, keys))
-    log = read_log(
-        engine, source, partial(_make_observers, wanted), cut=cut, state_partitions=state_partitions
-    )
+    observer = partial(_RecordSelection, wanted)
+    log = read_log(engine, source, observer, cut=cut, state_partitions=state_partitions)
     order = [(name, "ascending") for name in ("state_partition", "log_offset")]
     table = log.table(SELECTED_OUTPUT, RECORDS).select(_COLUMNS).sort_by(order)
     return History(log, _iterate_history_steps(table))
-
-
-def _make_observers(wanted: frozenset[bytes], plan: ReadPlan, attempt: int) -> MakeObserver:
-    return partial(_RecordSelection, wanted)
 
 
 class _RecordSelection:
