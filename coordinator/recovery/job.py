@@ -110,6 +110,8 @@ def read_log(
         pruned_during_read |= pruned
         outputs = [each for each in outputs if ALL not in pruned and each.state_partition not in pruned]
         again = source.plan(cut)
+        if again.facts.get("topic_id") != plan.facts.get("topic_id"):
+            raise LogUnavailable(f"{source.text} was deleted and created again while it was read")
         plan = check_cut(again if ALL in pruned else _replace_pruned_ranges(plan, again, pruned), cut)
         ranges = [
             each
