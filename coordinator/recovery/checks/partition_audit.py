@@ -21,12 +21,11 @@ from coordinator.recovery.checks.single_record import check_records, check_unexp
 from coordinator.recovery.checks.writer_sequence import WriterSequence
 from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.share_partitions import count_state_partitions, identity_to_key
+from coordinator.recovery.share_partitions import count_state_partitions, hash_partitions
 from coordinator.recovery.state_tasks import PartitionStates, StateTask, find_affected
 from coordinator.recovery.states import StateRows
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.recovery.verdict import select_states_for_verdict
-from protocol.routing import state_partition as routed_to
 
 
 @dataclass(frozen=True)
@@ -89,19 +88,18 @@ class PartitionAudit:
         count = self._settings.state_partitions or count_state_partitions(self._scan.starts)
         if count is None:
             return
-        for row, key in enumerate(states.key.tolist()):
-            identity = self._scan.names[key]
-            right = routed_to(identity_to_key(identity), count)
-            if right != self._scan.state_partition:
-                place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
-                evidence = f"its hash selects state partition {right} of {count}"
-                self._found.add(
-                    Finding(
-                        *("R8", Severity.CRITICAL, self._scan.state_partition, identity, *place),
-                        evidence=evidence,
-                        timestamp_ms=int(states["first_ms"][row]),
-                    )
+        identities = [self._scan.names[key] for key in states.key.tolist()]
+        right = hash_partitions(identities, count)
+        for row in np.flatnonzero(right != self._scan.state_partition).tolist():
+            place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
+            evidence = f"its hash selects state partition {right[row]} of {count}"
+            self._found.add(
+                Finding(
+                    *("R8", Severity.CRITICAL, self._scan.state_partition, identities[row], *place),
+                    evidence=evidence,
+                    timestamp_ms=int(states["first_ms"][row]),
                 )
+            )
 
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
         """Yield findings of gaps (P2), of damage, and of an incomplete write at the end of the log (P4)."""
