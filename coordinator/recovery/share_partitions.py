@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from coordinator.recovery.records import Ints
@@ -129,6 +130,17 @@ def split_identities(identities: Sequence[bytes]) -> tuple[list[str], NDArray[np
     sextets = words[:, :, None] >> np.array([18, 12, 6, 0], np.uint32) & 63
     topics = _BASE64[sextets.reshape(-1, 24)[:, :_TOPIC_CHARS]]
     return groups, topics, tails[:, 16:].copy().view(">i4").ravel().astype(np.int64)
+
+
+def identity_columns(identities: Sequence[bytes]) -> dict[str, pa.Array]:
+    """Return the columns `group_id`, `topic_id` and `partition` of identities."""
+    groups, topics, partitions = split_identities(identities)
+    ends = pa.array(np.arange(len(groups) + 1, dtype=np.int32) * _TOPIC_CHARS).buffers()[1]
+    return {
+        "group_id": pa.array(groups, pa.string()),
+        "topic_id": pa.StringArray.from_buffers(len(groups), ends, pa.py_buffer(topics.tobytes())),
+        "partition": pa.array(partitions).cast(pa.int32()),
+    }
 
 
 def hash_partitions(identities: Sequence[bytes], state_partitions: int) -> Ints:

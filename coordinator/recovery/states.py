@@ -30,7 +30,7 @@ from coordinator.recovery.batch_overlay import (
 from coordinator.recovery.decode import NO_BATCHES, DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.records import Bools, Ints, column_to_ints
 from coordinator.recovery.schema import NONE, STATE_BATCH, STATES
-from coordinator.recovery.share_partitions import row_identity, split_identities
+from coordinator.recovery.share_partitions import identity_columns, row_identity
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH, RECORD_OVERHEAD_BYTES
 from protocol.state_batches import BATCH_BYTES
@@ -299,12 +299,8 @@ def existing_states(rows: StateRows) -> StateRows:
 def states_to_arrow(rows: StateRows, names: Sequence[bytes], state_partition: int) -> pa.RecordBatch:
     """Return the existing states as rows of `STATES`; `names` maps keys to record keys without their type."""
     rows = existing_states(rows)
-    groups, topics, partitions = split_identities([names[number] for number in rows.key.tolist()])
-    ends = pa.array(np.arange(len(rows) + 1, dtype=np.int32) * topics.shape[1])
     special = {
-        "group_id": pa.array(groups, pa.string()),
-        "topic_id": pa.StringArray.from_buffers(len(rows), ends.buffers()[1], pa.py_buffer(topics.tobytes())),
-        "partition": pa.array(partitions).cast(pa.int32()),
+        **identity_columns([names[number] for number in rows.key.tolist()]),
         "state_partition": pa.array(np.full(len(rows), state_partition, np.int32)),
         "state_batches": batches_column(rows.batches, len(rows)),
         "start_went_back": pa.array(rows["start_offset_max"] > batch_floors(rows["start_offset"])),
