@@ -145,14 +145,14 @@ class HistoryCheck:
         self._log_start = log_start
         self._found = found
 
-    def check(self, rows: StateRows) -> StateRows:
+    def check(self, unsorted: StateRows) -> StateRows:
         """Check rows, and return the states after them.
 
         The first row of a share-partition may be its earlier state.
         """
-        if not len(rows):
-            return rows
-        self._rows = rows = _RowsByKey(rows)
+        if not len(unsorted):
+            return unsorted
+        self._rows = rows = _RowsByKey(unsorted)
         self._offset, self._ms = rows["last_log_offset"], rows["timestamp_ms"]
         self._flag = RowFindings(self._found, rows.key, self._offset, self._ms, self._names).add
         # Whether the row before row i has the same share-partition.
