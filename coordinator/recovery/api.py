@@ -25,9 +25,9 @@ from coordinator.errors import ConfigError
 from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.findings import FINDINGS
-from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
 from coordinator.recovery.folders import Location, open_folder
+from coordinator.recovery.history import history_rows
 from coordinator.recovery.manifest import STATES_FILE, parse_time
 from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import records_from_arrow

@@ -43,7 +43,6 @@ from coordinator.recovery.rebuild import (
     sum_totals,
     write_task,
 )
-from coordinator.recovery.scan import MakeObserver
 from coordinator.recovery.schema import ALL, RANGES
 from coordinator.recovery.share_partitions import count_state_partitions
 from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
@@ -155,42 +154,28 @@ def audit(
     folder = open_result_folder(options.to)
     for check in options.external:
         check.begin()
+    comparisons = [task for check in options.external if (task := check.task()) is not None]
+    if options.baseline is not None:
+        comparisons.append(options.baseline.compare)
+    tasks: list[StateTask] = [count_states]
+    if folder is not None:
+        tasks.append(write_task(folder))
+    elif with_states:
+        tasks.append(select_states)
+    settings = AuditSettings(options.limits, options.state_partitions, (*tasks, *comparisons))
     try:
-        observers = partial(_make_observers, options, folder, with_states)
         with delete_states_on_failure(folder):
-            log = read_log(engine, source, observers, cut=options.cut, skip_damage=True)
+            observer = partial(PartitionAudit, settings)
+            log = read_log(engine, source, observer, cut=options.cut, skip_damage=True)
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
         number = ALL if damage.state_partition is None else damage.state_partition
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
         return _make_result(engine, source, options, folder, None, [found], clock)
-    log = _compare_pruned_partitions(log, options)
-    return _make_result(engine, source, options, folder, log, [], clock)
-
-
-def _make_observers(
-    options: AuditOptions, folder: Folder | None, with_states: bool, plan: ReadPlan, attempt: int
-) -> MakeObserver:
-    tasks: list[StateTask] = [count_states]
-    if folder is not None:
-        tasks.append(write_task(folder, attempt))
-    elif with_states:
-        tasks.append(select_states)
-    settings = AuditSettings(
-        options.limits,
-        options.state_partitions or count_state_partitions(plan.starts),
-        (*tasks, *_make_comparison_tasks(options, plan)),
-    )
-    return partial(PartitionAudit, settings)
-
-
-def _make_comparison_tasks(options: AuditOptions, plan: ReadPlan) -> list[StateTask]:
-    """Return the tasks that compare the states with other systems."""
-    tasks = [task for check in options.external if (task := check.task(plan)) is not None]
     if options.baseline is not None:
-        tasks.append(options.baseline.comparison_task(plan.starts))
-    return tasks
+        log = _compare_pruned_partitions(log, options.baseline, comparisons)
+    return _make_result(engine, source, options, folder, log, [], clock)
 
 
 def _make_result(
@@ -254,17 +239,16 @@ def _reasons_for_omitted_checks(
     return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
-def _compare_pruned_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
-    """Compare state partitions whose records were all pruned with the baseline, in this process."""
-    tasks = _make_comparison_tasks(options, log.plan)
-    wanted: set[int] = set()
-    if options.baseline is not None and tasks:
-        wanted = {*options.baseline.state_partitions} - {row["state_partition"] for row in log.ranges}
+def _compare_pruned_partitions(
+    log: LogReadResult, baseline: Baseline, comparisons: Sequence[StateTask]
+) -> LogReadResult:
+    """Run the comparisons, in this process, for state partitions whose records were all pruned."""
+    wanted = {*baseline.state_partitions} - {row["state_partition"] for row in log.ranges}
     outputs = [
         output
         for number in sorted(wanted)
-        for task in tasks
-        for output in task(empty_partition_states(number))
+        for task in comparisons
+        for output in task(empty_partition_states(number, log.plan.starts))
     ]
     return replace(log, outputs=[*log.outputs, *outputs])
 

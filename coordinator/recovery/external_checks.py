@@ -27,12 +27,8 @@ from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison, resolve_differences
 from coordinator.recovery.live_coordinator import LiveCoordinator
 from coordinator.recovery.schema import NONE, STATES
-from coordinator.recovery.share_partitions import (
-    count_state_partitions,
-    record_key_identity,
-    row_share_partition,
-)
-from coordinator.recovery.sources.base import LogCut, ReadPlan, Source, run_coroutine_on_thread
+from coordinator.recovery.share_partitions import record_key_identity, row_share_partition
+from coordinator.recovery.sources.base import LogCut, Source, run_coroutine_on_thread
 from coordinator.recovery.state_tasks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import SharePartitionKey, topic_id_text
@@ -67,8 +63,8 @@ class ExternalCheck:
     def read_before_log(self) -> None:
         """Read the data of the cluster or coordinator that must be read before the log. Raises LogError."""
 
-    def comparison(self, plan: ReadPlan) -> StateTask | None:
-        """Return the task that compares the states of a state partition, or None. Raises LogError."""
+    def comparison(self) -> StateTask | None:
+        """Return the task that compares the states of a state partition, or None."""
         raise NotImplementedError
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterable[NamedOutput]:
@@ -83,15 +79,12 @@ class ExternalCheck:
         with self._record_failure():
             self.read_before_log()
 
-    def task(self, plan: ReadPlan) -> StateTask | None:
+    def task(self) -> StateTask | None:
         """Return the task that compares states, or None.
 
         If the comparison fails, the task yields only the reason.
         """
-        comparison = None
-        if not self._failure:
-            with self._record_failure():
-                comparison = self.comparison(plan)
+        comparison = None if self._failure else self.comparison()
         return None if comparison is None else partial(_compare_or_yield_failure, comparison, self.checks)
 
     def finish(self, engine: Engine, log: LogReadResult) -> list[NamedOutput]:
@@ -166,7 +159,7 @@ class ClusterCheck(ExternalCheck):
                 {record_key_identity(key) for key in list_initialised_keys(**self._access)}
             )
 
-    def comparison(self, plan: ReadPlan) -> StateTask | None:
+    def comparison(self) -> StateTask | None:
         """Return the task that compares states with share groups and user topics."""
         if self._is_cut:
             return None
@@ -259,11 +252,10 @@ class LiveCheck(ExternalCheck):
     def __init__(self, source: Source, live: str | LiveCoordinator) -> None:
         super().__init__(("X1",), is_requested=True)
         self._source = source
-        self._live = live
+        self._task = StateComparison(live)
 
-    def comparison(self, plan: ReadPlan) -> StateTask:
+    def comparison(self) -> StateTask:
         """Return the comparison."""
-        self._task = StateComparison(self._live, count_state_partitions(plan.starts))
         return self._task
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:

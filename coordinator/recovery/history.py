@@ -1,7 +1,8 @@
-"""Replay the records of share-partitions with the coordinator's code, and return each intermediate state.
+"""Replay the records of share-partitions with the coordinator's code, or decode them to rows of `HISTORY`.
 
-The engine reads the log once and selects the records of the given share-partitions. This process replays the
-records one by one, so only the jobs `explain` and `diff`, which need few share-partitions, use this module.
+For a replay, the engine reads the log once and selects the records of the given share-partitions. This
+process replays the records one by one, so only the jobs `explain` and `diff`, which need few
+share-partitions, do this.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -11,12 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from coordinator.recovery.decode import RecordKind, decode
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.job import LogReadResult, read_log
-from coordinator.recovery.scan import MakeObserver, PartitionScan, ScannedRecords
-from coordinator.recovery.schema import RECORDS
-from coordinator.recovery.share_partitions import record_key_identity
-from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
+from coordinator.recovery.records import Records
+from coordinator.recovery.scan import PartitionScan, ScannedRecords
+from coordinator.recovery.schema import HISTORY, RECORDS
+from coordinator.recovery.share_partitions import identity_columns, record_key_identity
+from coordinator.recovery.sources.base import LogCut, Source
+from coordinator.recovery.states import batches_column
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from coordinator.shard.history import HistoryStep
@@ -26,6 +30,11 @@ SELECTED_OUTPUT = "selected"
 # The maximum number of records that are decoded at a time, to limit the memory.
 _CHUNK_RECORDS = 20_000
 _COLUMNS = ("state_partition", "log_offset", "timestamp_ms", "owner_epoch", "key", "value")
+
+_HISTORY_NUMBERS = (
+    *("log_offset", "timestamp_ms", "owner_epoch", "snapshot_epoch", "state_epoch", "leader_epoch"),
+    *("start_offset", "delivery_complete_count"),
+)
 
 
 class History(NamedTuple):
@@ -48,16 +57,11 @@ def read_history(
     Raises LogError, ConfigError or OSError if reading fails.
     """
     wanted = frozenset(map(record_key_identity, keys))
-    log = read_log(
-        engine, source, partial(_make_observers, wanted), cut=cut, state_partitions=state_partitions
-    )
+    observer = partial(_RecordSelection, wanted)
+    log = read_log(engine, source, observer, cut=cut, state_partitions=state_partitions)
     order = [(name, "ascending") for name in ("state_partition", "log_offset")]
     table = log.table(SELECTED_OUTPUT, RECORDS).select(_COLUMNS).sort_by(order)
     return History(log, _iterate_history_steps(table))
-
-
-def _make_observers(wanted: frozenset[bytes], plan: ReadPlan, attempt: int) -> MakeObserver:
-    return partial(_RecordSelection, wanted)
 
 
 class _RecordSelection:
@@ -95,3 +99,19 @@ def _iterate_history_steps(records: pa.Table) -> Iterator[HistoryStep]:
             )
             states[name] = step.after
             yield step
+
+
+def history_rows(records: Records) -> pa.RecordBatch:
+    """Decode the records of one state partition; omit records that belong to no share-partition."""
+    decoded = decode(records.data_records())
+    key = pa.array(decoded.key)
+    columns = {
+        "state_partition": pa.array(np.full(len(decoded), records.state_partition)),
+        **{name: each.take(key) for name, each in identity_columns(decoded.share_partitions).items()},
+        "kind": pa.array([kind.name.lower() for kind in RecordKind], pa.string()).take(
+            pa.array(decoded.kind)
+        ),
+        "state_batches": batches_column(decoded.batches, len(decoded)),
+        **{name: pa.array(getattr(decoded, name)) for name in _HISTORY_NUMBERS},
+    }
+    return pa.record_batch([columns[field.name].cast(field.type) for field in HISTORY], schema=HISTORY)

@@ -6,7 +6,7 @@ records in the summaries. The third pair is states that were written and states 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,10 +26,6 @@ from coordinator.recovery.tasks import NamedOutput
 COUNTS_OUTPUT, PRUNED_OUTPUT = "counts", "pruned"
 
 _READS_MAX = 5
-
-# A function of a plan and the number of the attempt, which returns a factory of observers. The files of a
-# repeated read have the number in their names.
-MakeObservers = Callable[[ReadPlan, int], MakeObserver]
 
 
 class ResultsIncomplete(LogError):
@@ -78,7 +74,7 @@ def output_rows(outputs: Iterable[NamedOutput], name: str) -> list[dict[str, Any
 def read_log(
     engine: Engine,
     source: Source,
-    make_observers: MakeObservers,
+    make_observer: MakeObserver,
     *,
     cut: LogCut | None = None,
     state_partitions: Collection[int] | None = None,
@@ -100,8 +96,7 @@ def read_log(
     for attempt in range(_READS_MAX):
         numbered = tuple(replace(each, number=number) for number, each in enumerate(ranges))
         known_ends = {number: end for number, end in plan.ends.items() if end != END}
-        observers = make_observers(plan, attempt)
-        task = partial(read_range, source, observers, plan.starts, known_ends, skip_damage)
+        task = partial(read_range, source, make_observer, plan.starts, known_ends, attempt, skip_damage)
         found = engine.run(task, numbered)
         _check_result_counts(found, len(numbered))
         pruned: dict[int, int] = {}
@@ -115,6 +110,8 @@ def read_log(
         pruned_during_read |= pruned
         outputs = [each for each in outputs if ALL not in pruned and each.state_partition not in pruned]
         again = source.plan(cut)
+        if again.facts.get("topic_id") != plan.facts.get("topic_id"):
+            raise LogUnavailable(f"{source.text} was deleted and created again while it was read")
         plan = check_cut(again if ALL in pruned else _replace_pruned_ranges(plan, again, pruned), cut)
         ranges = [
             each
@@ -137,6 +134,7 @@ def read_range(
     make_observer: MakeObserver,
     starts: Mapping[int, int],
     ends: Mapping[int, int],
+    attempt: int,
     skip_damage: bool,
     log_range: LogRange,
 ) -> Iterator[NamedOutput]:
@@ -145,7 +143,7 @@ def read_range(
     chunks = _RangeChunks(source, log_range, skip_damage)
     number = log_range.state_partition
     try:
-        outputs = list(scan_range(make_observer, chunks, starts, ends, stored))
+        outputs = list(scan_range(make_observer, chunks, starts, ends, stored, attempt))
     except PrunedError as pruned:
         number = pruned.state_partition
         outputs = [NamedOutput.from_rows(PRUNED_OUTPUT, number, {"start": pruned.start})]

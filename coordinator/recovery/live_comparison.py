@@ -57,7 +57,7 @@ class StateComparison:
     """Compares the states of a state partition with a live coordinator; this is a `StateTask`.
 
     `groups` selects share groups, all by default. `listed` are share-partitions, by state partition, that the
-    coordinator or the groups list. `state_partitions` is their number, or None if it is not known.
+    coordinator or the groups list.
 
     A coordinator reads a share-partition from the state partition that its hash selects. So a state in
     another state partition (check R8) differs only if the coordinator has no state of the share-partition at
@@ -65,7 +65,6 @@ class StateComparison:
     """
 
     live: str | LiveCoordinator
-    state_partitions: int | None
     listed: Mapping[int, Sequence[SharePartitionKey]] = field(default_factory=dict)
     groups: frozenset[str] = frozenset()
     limit: int = DIFFERENCES_MAX
@@ -85,11 +84,11 @@ class StateComparison:
         found: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
         for key in sorted(set(listed)) if state_partitions is not None else ():
             found[routed_to(key, state_partitions or 0)].append(key)
-        return cls(live, state_partitions, dict(found), **more)
+        return cls(live, dict(found), **more)
 
     def __call__(self, partition: PartitionStates) -> Iterator[NamedOutput]:
         """Yield the counts of this state partition, and the responses that differ from the state at A."""
-        counts = dict.fromkeys(COUNTS, 0)
+        counts, state_partitions = dict.fromkeys(COUNTS, 0), count_state_partitions(partition.starts)
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
         unseen = {
@@ -107,8 +106,8 @@ class StateComparison:
                 for key, row in found.items()
                 if row["unreadable"] is None and self._is_group_selected(key)
             }
-            self._compare_with_coordinator(wanted, (), counts, answers, doubtful)
-        self._compare_with_coordinator({}, unseen, counts, answers, doubtful)
+            self._compare_with_coordinator(wanted, (), state_partitions, counts, answers, doubtful)
+        self._compare_with_coordinator({}, unseen, state_partitions, counts, answers, doubtful)
         number = partition.state_partition
         yield NamedOutput.from_rows(COMPARED_OUTPUT, number, counts)
         yield NamedOutput.from_rows(ANSWERS_OUTPUT, number, *answers)
@@ -117,13 +116,11 @@ class StateComparison:
     def _is_group_selected(self, key: SharePartitionKey) -> bool:
         return not self.groups or key.group_id in self.groups
 
-    def _is_in_wrong_state_partition(self, row: Row) -> bool:
-        return self.state_partitions is not None and not is_in_hash_partition(row, self.state_partitions)
-
     def _compare_with_coordinator(
         self,
         rows: Mapping[SharePartitionKey, Row],
         listed: Iterable[SharePartitionKey],
+        state_partitions: int | None,
         counts: dict[str, int],
         answers: list[dict[str, Any]],
         doubtful: list[Row],
@@ -139,7 +136,10 @@ class StateComparison:
             answer, row = found[key], rows.get(key)
             state = None if row is None else row_to_comparable_state(row)
             exists = answer.summary is not None
-            if row is not None and exists and not answer.failure and self._is_in_wrong_state_partition(row):
+            is_misplaced = (
+                row is not None and state_partitions and not is_in_hash_partition(row, state_partitions)
+            )
+            if is_misplaced and exists and not answer.failure:
                 # The coordinator's response is about another state partition, whose task compares it.
                 counts["compared"] -= 1
                 continue
@@ -249,7 +249,7 @@ def diff(
     clock, cut = clock or SystemClock(), LogCut()
     number = count_state_partitions(source.plan(cut).starts)
     task = StateComparison.from_listed_keys(live, number, listed, groups=frozenset(groups), limit=limit)
-    log = rebuild_states(engine, source, lambda _: [task], cut=cut)
+    log = rebuild_states(engine, source, [task], cut=cut)
     present = {row["state_partition"] for row in log.ranges}
     missing = [
         output
@@ -287,7 +287,7 @@ def resolve_differences(
     unknown = {key: answer.failure for key, answer in answers.items() if answer.failure}
     with_state = {key: row for row in doubtful if (key := row_share_partition(row)) in answers}
     rows = {
-        key: with_state.get(key) or _make_listed_row(key, task.state_partitions)
+        key: with_state.get(key) or _make_listed_row(key, count_state_partitions(log.plan.starts))
         for key in answers
         if key not in unknown
     }

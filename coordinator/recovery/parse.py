@@ -6,6 +6,8 @@ exception describes the error.
 """
 
 from array import array
+from collections.abc import Iterator
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from coordinator.recovery.records import (
     BatchHeaders,
     Bytes,
     ByteSpans,
+    Damage,
     Ints,
     Records,
     pad_bytes,
@@ -32,6 +35,7 @@ from protocol.record_batch import (
     batch_size_at,
     decode_batches,
     decompress,
+    next_offset_at,
     read_varint,
 )
 
@@ -107,6 +111,31 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
             break
         used_bytes = position + size
     return parse(state_partition, view[:used_bytes], first_byte=first_byte)._replace(found=found)
+
+
+def parse_around_damage(
+    state_partition: int, data: bytes, start: int, end: int, name: str
+) -> Iterator[Records]:
+    """Parse complete record batches; yield the records with log offsets from `start` to `end` (exclusive).
+
+    Report the log offsets of a batch that cannot be read as damage, and continue with the next batch.
+    """
+    at = 0
+    while at < len(data):
+        found = parse_readable(state_partition, memoryview(data)[at:], first_byte=at)
+        at += found.used_bytes
+        damages: tuple[Damage, ...] = ()
+        if at < len(data):
+            first, last = int.from_bytes(data[at : at + 8]), next_offset_at(data, at) - 1
+            if start <= last and first < end:
+                damages = (
+                    Damage(state_partition, first, last, f"{name}: {found.found or 'a batch is cut off'}"),
+                )
+            try:
+                at += batch_size_at(data, at) or len(data)
+            except DecodeError:
+                at = len(data)
+        yield replace(found.records.select_offsets(start, end), damages=damages)
 
 
 def find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:

@@ -1,6 +1,6 @@
 """The job `rebuild`: compute the state of every share-partition as a coordinator loads it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,10 +21,9 @@ from coordinator.recovery.manifest import (
     make_manifest,
     write_results,
 )
-from coordinator.recovery.scan import MakeObserver
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.state_tasks import (
     AFFECTED_OUTPUT,
     STATES_ORDER,
@@ -74,12 +73,9 @@ def rebuild(
     """
     cut, clock = cut or LogCut(), clock or SystemClock()
     folder = open_result_folder(to)
-
-    def make_tasks(attempt: int) -> list[StateTask]:
-        return [count_states, select if folder is None else write_task(folder, attempt)]
-
+    tasks = [count_states, select if folder is None else write_task(folder)]
     with delete_states_on_failure(folder):
-        log = read_states(engine, source, make_tasks, cut=cut)
+        log = read_states(engine, source, tasks, cut=cut)
     totals = log.rows(TOTALS_OUTPUT)
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
@@ -97,45 +93,40 @@ def rebuild(
 def read_states(
     engine: Engine,
     source: Source,
-    make_tasks: Callable[[int], Sequence[StateTask]],
+    tasks: Sequence[StateTask],
     *,
     cut: LogCut | None = None,
     state_partitions: Collection[int] | None = None,
 ) -> LogReadResult:
-    """Read a log, from a state checkpoint if it has one; run tasks on the states of each state partition.
-
-    `make_tasks` returns the tasks for the number of the attempt to read the log.
-    """
+    """Read a log, from a state checkpoint if it has one; run tasks on the states of each state partition."""
     if isinstance(source, ArchiveSource):
         source = replace(source, use_checkpoints=True)
-
-    def make_observers(plan: ReadPlan, attempt: int) -> MakeObserver:
-        return partial(StateObserver, tuple(make_tasks(attempt)))
-
-    return read_log(engine, source, make_observers, cut=cut, state_partitions=state_partitions)
+    observer = partial(StateObserver, tuple(tasks))
+    return read_log(engine, source, observer, cut=cut, state_partitions=state_partitions)
 
 
-def write_task(to: Folder, attempt: int) -> StateTask:
+def write_task(to: Folder) -> StateTask:
     """Return the task that writes the states to a directory."""
-    return partial(_write_states, to / STATES_FILE, attempt)
+    return partial(_write_states, to / STATES_FILE)
 
 
-def _write_states(folder: Folder, attempt: int, partition: PartitionStates) -> Iterator[NamedOutput]:
+def _write_states(folder: Folder, partition: PartitionStates) -> Iterator[NamedOutput]:
     """Write the states of a state partition to a file.
 
     A repeated task replaces the file with an equal file. Each attempt to read the log has its own files,
     because it reads the state partition up to another log offset.
     """
     order = [(name, "ascending") for name in STATES_ORDER]
-    write_states_file(folder, partition.state_partition, attempt, partition.states.sort_by(order))
+    write_states_file(folder, partition, partition.states.sort_by(order))
     yield from ()
 
 
-def write_states_file(folder: Folder, state_partition: int, attempt: int, states: pa.Table) -> None:
-    """Write or replace the file with a state partition's states, for one attempt to read the log."""
+def write_states_file(folder: Folder, partition: PartitionStates, states: pa.Table) -> None:
+    """Write or replace the file with states of a state partition, for one attempt to read the log."""
     stream = pa.BufferOutputStream()
     pq.write_table(states, stream, **PARQUET_OPTIONS)
-    folder.write(f"{state_partition:05d}-{attempt}.parquet", stream.getvalue().to_pybytes())
+    name = f"{partition.state_partition:05d}-{partition.attempt}.parquet"
+    folder.write(name, stream.getvalue().to_pybytes())
 
 
 def last_state_files(folder: Folder) -> list[str]:

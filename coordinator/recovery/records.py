@@ -101,14 +101,8 @@ class BatchHeaders:
 
 # The columns of `RECORDS` that are fields of `BatchHeaders` with the same name.
 _HEADER_COLUMNS = (
-    *(
-        "partition_leader_epoch",
-        "producer_id",
-        "producer_epoch",
-        "base_sequence",
-        "base_offset",
-        "attributes",
-    ),
+    *("partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence", "base_offset"),
+    "attributes",
 )
 
 

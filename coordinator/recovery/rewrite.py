@@ -56,7 +56,6 @@ from coordinator.recovery.state_tasks import (
     STATES_OUTPUT,
     TOTALS_OUTPUT,
     PartitionStates,
-    StateTask,
     count_states,
     select_states,
 )
@@ -129,7 +128,8 @@ def rewrite(
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = config.model_copy(update={"state_partitions": state_partitions})
     with _work_folder(engine, work) as folder:
-        log = read_states(engine, source, partial(_make_source_tasks, folder, state_partitions), cut=cut)
+        tasks = [count_states, partial(_write_states_by_target, folder, state_partitions)]
+        log = read_states(engine, source, tasks, cut=cut)
         if not incomplete:
             _check_source_complete(log)
         numbers = tuple(range(state_partitions))
@@ -197,19 +197,15 @@ def _work_folder(engine: Engine, work: Location | None) -> Iterator[Folder]:
                 Path(work).rmdir()
 
 
-def _make_source_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[StateTask]:
-    return [count_states, partial(_write_states_by_target, folder, state_partitions, attempt)]
-
-
 def _write_states_by_target(
-    folder: Folder, state_partitions: int, attempt: int, partition: PartitionStates
+    folder: Folder, state_partitions: int, partition: PartitionStates
 ) -> Iterator[NamedOutput]:
     """Write the states to a file for each state partition of the target."""
     keys = map(row_share_partition, partition.rows(_KEY_COLUMNS))
     number = np.fromiter((routed_to(key, state_partitions) for key in keys), np.int64)
     for target in np.unique(number).tolist():
         states = partition.states.take(np.flatnonzero(number == target))
-        write_states_file(folder / f"{target:05d}", partition.state_partition, attempt, states)
+        write_states_file(folder / f"{target:05d}", partition, states)
     yield from ()
 
 
@@ -311,7 +307,7 @@ class TargetWriter:
     def _rebuild_target(self, numbers: Sequence[int]) -> dict[SharePartitionKey, ShareState]:
         """Return the states that a coordinator would load from the target."""
         source = open_source(str(self.target), **make_topic_options(self.config))
-        log = read_states(LocalEngine(1), source, lambda _: [select_states], state_partitions=numbers)
+        log = read_states(LocalEngine(1), source, [select_states], state_partitions=numbers)
         return {
             row_share_partition(row): make_share_state(row)
             for row in PartitionStates(numbers[0], log.table(STATES_OUTPUT, STATES)).rows()

@@ -114,15 +114,23 @@ class PartitionScan:
     """Decodes and filters the records of one state partition, in log order, and summarises them.
 
     `names` are the identities of share-partitions; keys of decoded records are indexes of `names`.  A scan
-    may begin with stored states instead of the records up to their log offset.  The log begins at
-    `log_start`, if that is known.
+    may begin with stored states instead of the records up to their log offset.
+
+    `starts` has the log start offset of each state partition, if that is known. `attempt` is the number of
+    the attempt to read the log.
     """
 
     def __init__(
-        self, state_partition: int, log_start: int | None = None, stored: StoredStates | None = None
+        self,
+        state_partition: int,
+        starts: Mapping[int, int] | None = None,
+        stored: StoredStates | None = None,
+        attempt: int = 0,
     ) -> None:
         self.state_partition = state_partition
-        self.log_start = log_start
+        self.starts = starts or {}
+        self.log_start = log_start = self.starts.get(state_partition)
+        self.attempt = attempt
         self.names: list[bytes] = []
         self._damages: list[Damage] = []
         self._gaps: list[Damage] = []
@@ -269,6 +277,7 @@ def scan_range(
     starts: Mapping[int, int] | None = None,
     ends: Mapping[int, int] | None = None,
     stored: StoredStates | None = None,
+    attempt: int = 0,
 ) -> Iterator[NamedOutput]:
     """Read a log range, and yield the outputs of one observer for each state partition.
 
@@ -278,7 +287,7 @@ def scan_range(
     scans: dict[int, tuple[PartitionScan, Observer]] = {}
 
     def begin(state_partition: int) -> tuple[PartitionScan, Observer]:
-        scan = PartitionScan(state_partition, (starts or {}).get(state_partition), stored)
+        scan = PartitionScan(state_partition, starts, stored, attempt)
         return scan, make_observer(scan)
 
     if stored is not None:

@@ -7,11 +7,17 @@ in that state partition is valid. If the number of state partitions was changed,
 have older states of the share-partition.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from coordinator.recovery.records import Ints
 from coordinator.shard import ShareState
+from protocol.routing import java_hash
 from protocol.routing import state_partition as routed_to
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
@@ -88,6 +94,11 @@ def is_in_hash_partition(row: Row, state_partitions: int) -> bool:
     return routed_to(row_share_partition(row), state_partitions) == state_partition
 
 
+_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
+# Java's string hash of the characters of a topic id: the weights of the characters, modulo 2^32.
+_TOPIC_CHARS, _HASH_MASK = 22, np.uint64(0xFFFF_FFFF)
+_HASH_WEIGHTS = np.array([pow(31, power, 1 << 32) for power in reversed(range(_TOPIC_CHARS))], np.uint64)
+
 # Cache the text, because many share-partitions have the same topic.
 _topic_text = lru_cache(maxsize=10_000)(topic_id_text)
 
@@ -107,6 +118,47 @@ def record_key_identity(key: SharePartitionKey) -> bytes:
 def row_identity(row: Row) -> bytes:
     """Return the identity of the share-partition of a row of `STATES`."""
     return record_key_identity(row_share_partition(row))
+
+
+def split_identities(identities: Sequence[bytes]) -> tuple[list[str], NDArray[np.uint8], Ints]:
+    """Return the group ids, the topic ids as rows of 22 characters, and the partitions of identities."""
+    groups = [each[2:-20].decode() for each in identities]
+    tails = np.frombuffer(b"".join([each[-20:] for each in identities]), np.uint8).reshape(-1, 20)
+    padded = np.zeros((len(tails), 18), np.uint32)
+    padded[:, :16] = tails[:, :16]
+    words = padded[:, ::3] << 16 | padded[:, 1::3] << 8 | padded[:, 2::3]
+    sextets = words[:, :, None] >> np.array([18, 12, 6, 0], np.uint32) & 63
+    topics = _BASE64[sextets.reshape(-1, 24)[:, :_TOPIC_CHARS]]
+    return groups, topics, tails[:, 16:].copy().view(">i4").ravel().astype(np.int64)
+
+
+def identity_columns(identities: Sequence[bytes]) -> dict[str, pa.Array]:
+    """Return the columns `group_id`, `topic_id` and `partition` of identities."""
+    groups, topics, partitions = split_identities(identities)
+    ends = pa.array(np.arange(len(groups) + 1, dtype=np.int32) * _TOPIC_CHARS).buffers()[1]
+    return {
+        "group_id": pa.array(groups, pa.string()),
+        "topic_id": pa.StringArray.from_buffers(len(groups), ends, pa.py_buffer(topics.tobytes())),
+        "partition": pa.array(partitions).cast(pa.int32()),
+    }
+
+
+def hash_partitions(identities: Sequence[bytes], state_partitions: int) -> Ints:
+    """Return the state partition that the hash of each identity selects, as `protocol.routing` does."""
+    groups, topics, partitions = split_identities(identities)
+    hash_by_group = {group: java_hash(f"{group}:") for group in set(groups)}
+    value = np.array([hash_by_group[group] for group in groups], np.uint64) * _HASH_WEIGHTS[0] * np.uint64(31)
+    value = value + (topics * _HASH_WEIGHTS).sum(axis=1, dtype=np.uint64) & _HASH_MASK
+    distinct, place = np.unique(partitions, return_inverse=True)
+    suffixes = [f":{partition}" for partition in distinct.tolist()]
+    factor = np.array([pow(31, len(suffix), 1 << 32) for suffix in suffixes], np.uint64)[place]
+    value = (
+        value * factor + np.array([java_hash(suffix) for suffix in suffixes], np.uint64)[place] & _HASH_MASK
+    )
+    # The absolute value of a signed integer; the least integer has none, so Kafka uses 0.
+    absolute = np.abs(value.astype(np.uint32).view(np.int32).astype(np.int64))
+    absolute[absolute == 1 << 31] = 0
+    return absolute % state_partitions
 
 
 def identity_to_key(identity: bytes) -> SharePartitionKey:

@@ -8,10 +8,9 @@ import pyarrow as pa
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import read_log
-from coordinator.recovery.scan import MakeObserver, PartitionScan, ScannedRecords, StateFold
+from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
 from coordinator.recovery.schema import CHECKPOINTED_STATES
 from coordinator.recovery.sources.archive import ArchiveSource, read_commits
-from coordinator.recovery.sources.base import ReadPlan
 from coordinator.recovery.sources.checkpoints import StoredCheckpoints, write_checkpoint
 from coordinator.recovery.states import StoredStates, existing_states
 from coordinator.recovery.tasks import NamedOutput
@@ -30,7 +29,7 @@ def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, n
     last = before.numbers[-1] if before.numbers else 0
     if not commits or (last and now_ms - before.get(last).at_ms < interval_ms):
         return None
-    log = read_log(engine, ArchiveSource(folder.location, use_checkpoints=True), _make_observers)
+    log = read_log(engine, ArchiveSource(folder.location, use_checkpoints=True), _CheckpointObserver)
     tables: dict[int, list[pa.RecordBatch]] = {}
     for each in log.outputs:
         if each.name == _STATES_OUTPUT:
@@ -46,10 +45,6 @@ def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, n
     parts.sort(key=lambda part: part.summary["state_partition"])
     write_checkpoint(folder, last + 1, commits[-1].number, now_ms, parts)
     return last + 1
-
-
-def _make_observers(plan: ReadPlan, attempt: int) -> MakeObserver:
-    return _CheckpointObserver
 
 
 class _CheckpointObserver:

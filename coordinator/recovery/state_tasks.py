@@ -32,13 +32,23 @@ class PartitionStates:
     """The states of one state partition, as rows of `STATES`.
 
     In an audit, `deleted` has the last tombstone of each deleted share-partition, by record key without its
-    type.
+    type. `starts` and `attempt` are those of `PartitionScan`.
     """
 
     state_partition: int
     states: pa.Table
     deleted: Mapping[bytes, int] = field(default_factory=dict)
     damages: Sequence[Damage] = ()
+    starts: Mapping[int, int] = field(default_factory=dict)
+    attempt: int = 0
+
+    @classmethod
+    def from_scan(
+        cls, scan: PartitionScan, states: pa.RecordBatch, deleted: Mapping[bytes, int] | None = None
+    ) -> "PartitionStates":
+        """Return the states at the end of a scan."""
+        table, number = pa.Table.from_batches([states]), scan.state_partition
+        return cls(number, table, deleted or {}, scan.damages, scan.starts, scan.attempt)
 
     def chunks(self, columns: Collection[str] = ()) -> Iterator[list[Row]]:
         """Yield the states as dicts, with all columns by default."""
@@ -69,9 +79,9 @@ class PartitionStates:
 StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
-def empty_partition_states(state_partition: int) -> PartitionStates:
+def empty_partition_states(state_partition: int, starts: Mapping[int, int] | None = None) -> PartitionStates:
     """Return the `PartitionStates` of a state partition that contains no state."""
-    return PartitionStates(state_partition, STATES.empty_table())
+    return PartitionStates(state_partition, STATES.empty_table(), starts=starts or {})
 
 
 class StateObserver:
@@ -88,8 +98,7 @@ class StateObserver:
 
     def outputs(self) -> Iterator[NamedOutput]:
         """Yield the outputs of the tasks, and the share-partitions that damage affects."""
-        states = pa.Table.from_batches([self._fold.to_arrow()])
-        inside = PartitionStates(self._scan.state_partition, states, damages=self._scan.damages)
+        inside = PartitionStates.from_scan(self._scan, self._fold.to_arrow())
         for task in (find_affected, *self._tasks):
             yield from task(inside)
 

@@ -30,7 +30,7 @@ from coordinator.recovery.batch_overlay import (
 from coordinator.recovery.decode import NO_BATCHES, DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.records import Bools, Ints, column_to_ints
 from coordinator.recovery.schema import NONE, STATE_BATCH, STATES
-from coordinator.recovery.share_partitions import parse_identity, row_identity
+from coordinator.recovery.share_partitions import identity_columns, row_identity
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH, RECORD_OVERHEAD_BYTES
 from protocol.state_batches import BATCH_BYTES
@@ -299,11 +299,8 @@ def existing_states(rows: StateRows) -> StateRows:
 def states_to_arrow(rows: StateRows, names: Sequence[bytes], state_partition: int) -> pa.RecordBatch:
     """Return the existing states as rows of `STATES`; `names` maps keys to record keys without their type."""
     rows = existing_states(rows)
-    parsed = [parse_identity(names[number]) for number in rows.key.tolist()]
     special = {
-        "group_id": pa.array([each[0] for each in parsed], pa.string()),
-        "topic_id": pa.array([each[1] for each in parsed], pa.string()),
-        "partition": pa.array([each[2] for each in parsed], pa.int32()),
+        **identity_columns([names[number] for number in rows.key.tolist()]),
         "state_partition": pa.array(np.full(len(rows), state_partition, np.int32)),
         "state_batches": batches_column(rows.batches, len(rows)),
         "start_went_back": pa.array(rows["start_offset_max"] > batch_floors(rows["start_offset"])),

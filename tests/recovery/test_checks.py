@@ -1,4 +1,4 @@
-"""Test that the division of a log into chunks does not change the findings of checks."""
+"""Test that chunks of a log do not change the findings of checks, and columns of share-partitions."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -15,8 +15,10 @@ from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, finding_from_r
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_audit import AuditSettings, PartitionAudit
 from coordinator.recovery.scan import scan_range
+from coordinator.recovery.share_partitions import hash_partitions, record_key_identity, split_identities
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.state_records import StateRecord, encode_record
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record, topic_id_text
 from tests.recovery.log_strategies import (
     KEYS,
     STATE_PARTITION,
@@ -75,6 +77,20 @@ def test_finding_that_needs_earlier_record_does_not_depend_on_chunks(check: str,
     for places in ([1], [2], [1, 2]):
         chunks = [batches[begin:end] for begin, end in pairwise([0, *places, 3])]
         assert find_in_chunks(chunks, waiting_max=-100) == whole
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=40), st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1)))
+)
+@settings(deadline=None)
+def test_columns_of_share_partitions_equal_those_of_protocol(keys: list[tuple[str, bytes, int]]) -> None:
+    keys = [SharePartitionKey(*key) for key in (*keys, *KEYS)]
+    identities = [record_key_identity(key) for key in keys]
+    for count in (1, 50, 1_000_003):
+        assert hash_partitions(identities, count).tolist() == [state_partition(key, count) for key in keys]
+    groups, topics, partitions = split_identities(identities)
+    columns = zip(groups, (bytes(each).decode() for each in topics), partitions.tolist(), strict=True)
+    assert list(columns) == [(key.group_id, topic_id_text(key.topic_id), key.partition) for key in keys]
 
 
 @given(any_logs, st.data())

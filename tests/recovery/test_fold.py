@@ -84,7 +84,9 @@ def test_number_of_gaps_and_age_of_stored_damage_are_limited(monkeypatch: pytest
     summary = PartitionScan(STATE_PARTITION).summary() | {"range_end": 100}
     damages = [Damage(STATE_PARTITION, last - 1, last, "damaged") for last in (9, 10)]
     scanned = PartitionScan(
-        STATE_PARTITION, 10, StoredStates(CHECKPOINTED_STATES.empty_table(), -1, summary, damages)
+        STATE_PARTITION,
+        {STATE_PARTITION: 10},
+        StoredStates(CHECKPOINTED_STATES.empty_table(), -1, summary, damages),
     )
     scanned.process_records(records)
     scanned.process_end(125)

@@ -1,5 +1,6 @@
 """Test damaged logs: intact parts are read, and share-partitions that may lack updates are reported."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import LogCut, LogRange, Source
+from coordinator.recovery.sources.checkpoints import CHECKPOINTS
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checkpoints import checkpoint_states
@@ -169,6 +171,33 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
     assert found.exit_code == 2
     assert found.manifest["totals"]["records"] == len(KEYS) * 12 - 5
     assert "P2" not in found.findings.column("check").to_pylist()
+    for end in (damage["first"], damage["first"] + 1):
+        cut = LogCut({state_partition: end})
+        assert len(rebuild(ALONE, journal_source, cut=cut).manifest["damages"]) == end - damage["first"]
+
+
+def test_invalid_batches_of_valid_frames_are_reported_for_each_state_partition(
+    journal_source: JournalSource,
+) -> None:
+    path = written_files(journal_source.folder, "*.journal")[0]
+    number, data = segment_number(path.name) or 0, bytearray(path.read_bytes())
+    lost = {}
+    for position, frame in segment_frames(path)[3::10]:
+        ((state_partition, batch),) = layout.decode_entries(frame)
+        entries = bytearray(frame.entries)
+        entries[-10] ^= 1
+        head = (number, position, frame.commit, frame.durable, frame.oldest)
+        data[position : frame.end] = layout.encode_frame(*head, [entries])
+        first = int.from_bytes(batch[:8])
+        lost.setdefault(state_partition, []).append((first, first + 4))
+    path.write_bytes(data)
+    found: dict[int, list[tuple[int, int]]] = {}
+    manifest = rebuild(ALONE, journal_source).manifest
+    for each in manifest["damages"]:
+        found.setdefault(each["state_partition"], []).append((each["first"], each["last"]))
+    assert len(lost) > 1
+    assert found == lost
+    assert manifest["totals"]["records"] == len(KEYS) * 12 - 5 * len(manifest["damages"])
 
 
 @pytest.mark.parametrize("at", ["head", "header"])
@@ -241,6 +270,17 @@ def checkpointed_archive_of_damaged_log(folder: Path) -> Source:
     return source
 
 
+def archive_with_checkpoint_of_early_release(folder: Path) -> Source:
+    """Archive a journal that lacks a segment; the state checkpoint does not say that it lacks records."""
+    source = checkpointed_archive_of_damaged_log(folder)
+    (path,) = (folder / "archive" / CHECKPOINTS).glob("*.json")
+    said = json.loads(path.read_bytes())
+    for part in said["parts"]:
+        del part["damages"]
+    path.write_text(json.dumps(said))
+    return source
+
+
 class JournalWithoutEnd(JournalSource):
     """A journal whose last three records of state partition 1 cannot be read."""
 
@@ -271,6 +311,7 @@ def archive_without_end(folder: Path) -> Source:
         (lose_topic_segment, "P2"),
         (archive_of_damaged_log, "P2"),
         (checkpointed_archive_of_damaged_log, "P2"),
+        (archive_with_checkpoint_of_early_release, "P2"),
         (archive_without_end, "P2"),
     ],
 )

@@ -4,6 +4,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from coordinator.cluster.kafka.broker_results import ListedOffset
-from coordinator.errors import ConfigError
+from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import LogCut, open_source
@@ -249,12 +251,16 @@ def test_dropped_journal_segment_raises_pruned_error(tmp_path: Path) -> None:
         list(source.read(first))
 
 
+TOPIC_IDS = map(lambda number: bytes([number]) * 16, count(1))
+
+
 class BusyTopic(TopicSource):
-    """A source whose topic is written and pruned after each ListOffsets request."""
+    """A topic that is recreated before each connection, and written and pruned after each ListOffsets."""
 
     @asynccontextmanager
     async def _connect_to_brokers(self) -> AsyncIterator[Any]:
         busy = SimpleNamespace(start=0, end=100, leader=lambda partition: 1)
+        busy.pin_topic_id = partial(next, TOPIC_IDS)
 
         def list_offset(offset: int) -> dict[int, ListedOffset]:
             busy.start, busy.end = busy.end, busy.end + 100
@@ -278,9 +284,12 @@ class BusyTopic(TopicSource):
 
 
 def test_start_of_topic_is_never_newer_than_its_end() -> None:
-    plan = BusyTopic("topic", "nobody:1").plan(LogCut())
+    source = BusyTopic("topic", "nobody:1")
+    plan = source.plan(LogCut())
     # The snapshot that made the first hundred records redundant is within the read range.
     assert (plan.starts, plan.ends) == ({0: 0}, {0: 200})
+    with pytest.raises(LogUnavailable, match="topic was deleted and created again while it was read"):
+        list(source.read(plan.ranges[0]))
 
 
 def test_directory_without_journal_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ existed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.manifest import STATES_FILE, LazyStates, read_manifest
 from coordinator.recovery.share_partitions import row_identity
-from coordinator.recovery.state_tasks import PartitionStates, StateTask
+from coordinator.recovery.state_tasks import PartitionStates
 from coordinator.recovery.tasks import NamedOutput
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
@@ -57,19 +56,13 @@ class Baseline:
         """The numbers of the state partitions of the earlier audit."""
         return self._read_to.keys()
 
-    def comparison_task(self, starts: Mapping[int, int]) -> StateTask:
-        """Return a task that compares earlier with current states; `starts` are log start offsets."""
-        return partial(self._check_partition, starts)
-
-    def _check_partition(
-        self, starts: Mapping[int, int], partition: PartitionStates
-    ) -> Iterator[NamedOutput]:
-        """Compare the earlier states of a state partition with its current states."""
+    def compare(self, partition: PartitionStates) -> Iterator[NamedOutput]:
+        """Compare the earlier states of a state partition with its current states; this is a `StateTask`."""
         number = partition.state_partition
         now = {row_identity(row): row for row in partition.rows(_COLUMNS)}
         before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)
         found = self._find_lost_states(
-            number, before.to_pylist(), now, partition.deleted, starts.get(number, 0)
+            number, before.to_pylist(), now, partition.deleted, partition.starts.get(number, 0)
         )
         yield from findings_output(number, found)
 

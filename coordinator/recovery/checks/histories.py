@@ -93,8 +93,9 @@ def _update_digests(decoded: DecodedRecords) -> Ints:
     mixed = _hash_rows(
         batches.first_offset, batches.last_offset, batches.delivery_state, batches.delivery_count
     )
-    total = np.zeros(len(decoded), np.uint64)
-    np.add.at(total, batches.row, mixed)
+    counts = np.bincount(batches.row, minlength=len(decoded))
+    ends, sums = np.cumsum(counts), np.append(np.uint64(0), np.cumsum(mixed))
+    total = sums[ends] - sums[ends - counts]
     digest = _hash_rows(
         decoded.start_offset,
         decoded.leader_epoch,
@@ -106,14 +107,33 @@ def _update_digests(decoded: DecodedRecords) -> Ints:
 
 
 def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]":
-    """Return a 64-bit hash of each row (the finaliser of SplitMix64, once for each column)."""
+    """Return a 64-bit hash of each row."""
     found = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        found = found + column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found = found ^ (found >> np.uint64(31))
+        found += column.view(np.uint64)
+        found *= np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(32)
     return found
+
+
+class _RowsByKey:
+    """Rows in the order of their keys; a column is sorted when it is first used."""
+
+    def __init__(self, unsorted: StateRows) -> None:
+        self.unsorted = unsorted
+        # NumPy sorts 16-bit numbers in linear time.
+        key = unsorted.key.astype(np.uint16) if int(unsorted.key.max()) < 1 << 16 else unsorted.key
+        self.order = np.argsort(key, kind="stable")
+        self.key = unsorted.key[self.order]
+        self._sorted: dict[str, Ints] = {}
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def __getitem__(self, name: str) -> Ints:
+        if name not in self._sorted:
+            self._sorted[name] = self.unsorted[name][self.order]
+        return self._sorted[name]
 
 
 class HistoryCheck:
@@ -125,15 +145,14 @@ class HistoryCheck:
         self._log_start = log_start
         self._found = found
 
-    def check(self, rows: StateRows) -> StateRows:
+    def check(self, unsorted: StateRows) -> StateRows:
         """Check rows, and return the states after them.
 
         The first row of a share-partition may be its earlier state.
         """
-        if not len(rows):
-            return rows
-        rows = rows.take(np.argsort(rows.key, kind="stable"))
-        self._rows = rows
+        if not len(unsorted):
+            return unsorted
+        self._rows = rows = _RowsByKey(unsorted)
         self._offset, self._ms = rows["last_log_offset"], rows["timestamp_ms"]
         self._flag = RowFindings(self._found, rows.key, self._offset, self._ms, self._names).add
         # Whether the row before row i has the same share-partition.
@@ -308,7 +327,7 @@ class HistoryCheck:
         rows = self._rows
         if not len(ends):
             return
-        snapshots = rows.take(ends)
+        snapshots = rows.unsorted.take(rows.order[ends])
         floor = batch_floors(snapshots["start_offset"])
         known_batches = remove_offsets_below(before.batches, floor[before.batches.row])
         known, held, union = (
@@ -338,7 +357,7 @@ class HistoryCheck:
         deleted = self._latest_row((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)
         own = (deleted >= 0) & self._record[deleted]
         first = self._latest_row(~self._has_before)
-        rows.numbers |= {
+        numbers = {
             "start": self._column_at_rows("start", self._latest_row(self._sets_start)),
             "leader": self._column_at_rows("leader", self._latest_row(self._sets_leader)),
             "reset_kind": self._reset_kind,
@@ -352,9 +371,13 @@ class HistoryCheck:
         # Fold each snapshot, tombstone or first row of a share-partition with the updates after it.
         begins = (rows["effect"] != CONTINUES) | ~self._has_before
         of_row = np.cumsum(begins) - 1
-        effects = fold(rows, of_row)
+        group = np.empty_like(of_row)
+        group[rows.order] = of_row
+        effects = fold(rows.unsorted, group)
         self._check_lost_progress(effects.take(of_row[ends - 1]), ends)
         folded = fold(effects)
+        last = np.flatnonzero(np.append(rows.key[1:] != rows.key[:-1], True))
+        folded.numbers |= {name: column[last] for name, column in numbers.items()}
         folded.numbers["is_record"] = np.zeros(len(folded), np.int64)
         return folded
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import (
@@ -22,17 +21,16 @@ from coordinator.recovery.checks.single_record import check_records, check_unexp
 from coordinator.recovery.checks.writer_sequence import WriterSequence
 from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.share_partitions import identity_to_key
+from coordinator.recovery.share_partitions import count_state_partitions, hash_partitions
 from coordinator.recovery.state_tasks import PartitionStates, StateTask, find_affected
 from coordinator.recovery.states import StateRows
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.recovery.verdict import select_states_for_verdict
-from protocol.routing import state_partition as routed_to
 
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """What is checked. `state_partitions` is None if it is not known.
+    """What is checked. By default, `state_partitions` is the number of state partitions of the source.
 
     The `tasks` get the states after the last record.
     """
@@ -69,13 +67,12 @@ class PartitionAudit:
         self._writers.finish()
         self._check_routing(folded)
         number, names = self._scan.state_partition, self._scan.names
-        states = pa.Table.from_batches([self._fold.to_arrow()])
         at, keys = folded["deleted_at"], folded.key
         deleted = {names[keys[row]]: int(at[row]) for row in np.flatnonzero(at != NONE).tolist()}
-        partition = PartitionStates(number, states, deleted, self._scan.damages)
+        partition = PartitionStates.from_scan(self._scan, self._fold.to_arrow(), deleted)
         # Add the findings of states after those of records: at equal log offsets, a merged finding keeps the
         # timestamp of the finding that was added first.
-        for finding in (*self._check_damage(partition), *check_delivery_complete_counts(states)):
+        for finding in (*self._check_damage(partition), *check_delivery_complete_counts(partition.states)):
             self._found.add(finding)
         found = list(self._found)
         yield from findings_output(number, found)
@@ -88,22 +85,21 @@ class PartitionAudit:
 
     def _check_routing(self, states: StateRows) -> None:
         """Check that each share-partition is in the state partition that its hash selects (check R8)."""
-        count = self._settings.state_partitions
+        count = self._settings.state_partitions or count_state_partitions(self._scan.starts)
         if count is None:
             return
-        for row, key in enumerate(states.key.tolist()):
-            identity = self._scan.names[key]
-            right = routed_to(identity_to_key(identity), count)
-            if right != self._scan.state_partition:
-                place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
-                evidence = f"its hash selects state partition {right} of {count}"
-                self._found.add(
-                    Finding(
-                        *("R8", Severity.CRITICAL, self._scan.state_partition, identity, *place),
-                        evidence=evidence,
-                        timestamp_ms=int(states["first_ms"][row]),
-                    )
+        identities = [self._scan.names[key] for key in states.key.tolist()]
+        right = hash_partitions(identities, count)
+        for row in np.flatnonzero(right != self._scan.state_partition).tolist():
+            place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
+            evidence = f"its hash selects state partition {right[row]} of {count}"
+            self._found.add(
+                Finding(
+                    *("R8", Severity.CRITICAL, self._scan.state_partition, identities[row], *place),
+                    evidence=evidence,
+                    timestamp_ms=int(states["first_ms"][row]),
                 )
+            )
 
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
         """Yield findings of gaps (P2), of damage, and of an incomplete write at the end of the log (P4)."""

@@ -87,10 +87,11 @@ class StoredCheckpoints:
                 places = {
                     part["summary"]["state_partition"]: StoredStatesLocation(
                         *(self._folder.location, file, row_group, part["owner_epoch"], part["summary"]),
-                        # Earlier releases did not store them.
-                        part.get("damages", ()),
+                        part["damages"],
                     )
                     for row_group, part in enumerate(said["parts"] if said.get("format") == FORMAT else ())
+                    # Early releases did not store damages: their states may lack records.
+                    if "damages" in part
                 }
                 found = StateCheckpoint(said["checkpoint"], said["at_ms"], said["commit"], file, places)
             except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -15,7 +15,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.inspect import JournalReport, inspect_journal
 from coordinator.log.journal.scan import ADVICE, read_frames, segment_number
-from coordinator.recovery.parse import make_empty_records, parse_readable
+from coordinator.recovery.parse import make_empty_records, parse_around_damage
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
     ALL,
@@ -79,20 +79,13 @@ class JournalSource:
             found = _undamaged_parts(report)
         else:
             found = self._salvage_parts(report.damage)
-        starts = {partition: cut.start(partition) for partition in found.starts}
-        ends = {partition: min(end, cut.end(partition)) for partition, end in found.ends.items()}
-        is_copy = cut.since is not None
-        plan = ReadPlan(
-            tuple(_make_ranges(found, starts, ends, is_copy)),
-            found.starts,
-            ends,
-            notes=tuple(found.notes),
-        )
-        if cut.time_ms is None:
-            return plan
-        later = offsets_after_time(self, plan, cut.time_ms)
-        ends = {partition: min(end, later.get(partition, END)) for partition, end in ends.items()}
-        return replace(plan, ranges=tuple(_make_ranges(found, starts, ends, is_copy)), ends=ends)
+        until = {partition: cut.end(partition) for partition in found.ends}
+        ranges = tuple(_make_ranges(found, cut, until))
+        if cut.time_ms is not None:
+            until |= offsets_after_time(self, ReadPlan(ranges, {}, {}), cut.time_ms)
+            ranges = tuple(_make_ranges(found, cut, until))
+        ends = {partition: min(end, until[partition]) for partition, end in found.ends.items()}
+        return ReadPlan(ranges, found.starts, ends, notes=tuple(found.notes))
 
     def _salvage_parts(self, damage: LogDamaged) -> SalvagedJournal:
         """Return the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
@@ -124,19 +117,28 @@ class JournalSource:
         except FileNotFoundError:
             raise PrunedError(ALL, 0) from None
         waiting: dict[int, list[bytes]] = {}
-        waiting_bytes = position = 0
-        for state_partition, batch, position in _iterate_batches(data, segment, path):
+        waiting_bytes = 0
+
+        def parse_waiting() -> Iterator[Records]:
+            for number, batches in waiting.items():
+                for records in parse_around_damage(
+                    number, b"".join(batches), starts[number], ends[number], segment.file
+                ):
+                    if len(records) or records.damages:
+                        yield records
+
+        for state_partition, batch in _iterate_batches(data, segment, path):
             if state_partition not in starts:
                 continue
             waiting.setdefault(state_partition, []).append(batch)
             waiting_bytes += len(batch)
             if waiting_bytes >= _PARSE_BYTES:
-                yield from _parse_batches(waiting, starts, ends, path, position)
+                yield from parse_waiting()
                 waiting, waiting_bytes = {}, 0
-        yield from _parse_batches(waiting, starts, ends, path, position)
+        yield from parse_waiting()
         for damage in segment.damages:
             number = damage.state_partition
-            if number in starts and starts[number] <= damage.last and damage.first <= ends[number]:
+            if number in starts and starts[number] <= damage.last and damage.first < ends[number]:
                 yield replace(make_empty_records(number), damages=(damage,))
 
 
@@ -163,14 +165,13 @@ def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
     return found
 
 
-def _make_ranges(
-    found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int], is_copy: bool
-) -> Iterator[LogRange]:
+def _make_ranges(found: SalvagedJournal, cut: LogCut, ends: Mapping[int, int]) -> Iterator[LogRange]:
     """Divide the journal into log ranges: by state partition, or by segment if all records are copied."""
     segments = tuple(found.segments)
-    for each in segments if is_copy else ():
-        yield LogRange(ALL, 0, END, _estimate_records((each,)), JournalPart((each,), starts, ends))
-    if is_copy:
+    starts = {partition: cut.start(partition) for partition in found.starts}
+    if cut.since is not None:
+        for each in segments:
+            yield LogRange(ALL, 0, END, _estimate_records((each,)), JournalPart((each,), starts, ends))
         return
     records = _estimate_records(segments)
     count = min(max(records // _RANGE_RECORDS, 1), _RANGES_MAX)
@@ -185,40 +186,16 @@ def _estimate_records(segments: Sequence[SalvagedSegment]) -> int:
     return used_bytes // _RECORD_BYTES
 
 
-def _iterate_batches(
-    data: memoryview, segment: SalvagedSegment, path: Path
-) -> Iterator[tuple[int, bytes, int]]:
-    """Yield state partition, bytes and end position of each valid record batch. Raises LogDamaged."""
+def _iterate_batches(data: memoryview, segment: SalvagedSegment, path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield state partition and bytes of each record batch. Raises LogDamaged."""
     number = segment.number
     for extent in segment.extents:
         if extent.state_partition >= 0:
-            yield extent.state_partition, bytes(data[extent.begin : extent.end]), extent.end
+            yield extent.state_partition, bytes(data[extent.begin : extent.end])
             continue
         position = extent.begin
         for frame in read_frames(data[: extent.end], number, position, extent.end, extent.commit):
-            for state_partition, batch in layout.decode_entries(frame):
-                yield state_partition, batch, frame.end
+            yield from layout.decode_entries(frame)
             position = frame.end
         if position < extent.end:
             raise LogDamaged(path, position, "a commit that was valid is not valid any more", ADVICE)
-
-
-def _parse_batches(
-    waiting: Mapping[int, list[bytes]],
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-    path: Path,
-    position: int,
-) -> Iterator[Records]:
-    damage: LogDamaged | None = None
-    for state_partition, batches in waiting.items():
-        found = parse_readable(state_partition, b"".join(batches))
-        records = found.records.select_offsets(starts[state_partition], ends[state_partition])
-        if len(records):
-            yield records
-        is_past = found.records.reaches(ends[state_partition])
-        if found.used_bytes != sum(map(len, batches)) and not is_past:
-            why = found.found or "a batch is cut off"
-            damage = damage or LogDamaged(path, position, why, ADVICE, state_partition)
-    if damage is not None:
-        raise damage

@@ -11,15 +11,15 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.broker_results import ListedOffset, NoResponse
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
-from coordinator.recovery.parse import parse_readable
-from coordinator.recovery.records import Damage, Records
+from coordinator.recovery.parse import parse_around_damage
+from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
     LogCut,
     LogRange,
@@ -86,6 +86,7 @@ class TopicSource:
     async def _make_plan(self, cut: LogCut) -> ReadPlan:
         async with self._connect_to_brokers() as brokers:
             shape = await brokers.describe_topic()
+            topic_id = brokers.pin_topic_id()
             if shape is None:
                 raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
             partitions = range(shape.partitions)
@@ -100,11 +101,12 @@ class TopicSource:
                 ends = {p: min(end, later[p]) if later[p] >= 0 else end for p, end in ends.items()}
         ends = {p: max(min(end, cut.end(p)), starts[p]) for p, end in ends.items()}
         ranges = [
-            LogRange(p, begin, ends[p], ends[p] - begin)
+            LogRange(p, begin, ends[p], ends[p] - begin, topic_id)
             for p in partitions
             if (begin := max(starts[p], cut.start(p))) < ends[p]
         ]
-        return ReadPlan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
+        facts = {"bootstrap_servers": self.bootstrap_servers, "topic_id": topic_id_text(topic_id)}
+        return ReadPlan(tuple(ranges), starts, ends, facts=facts)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of a range; another thread fetches batches, and this thread parses them."""
@@ -133,7 +135,8 @@ class TopicSource:
             while (answer := answers.get()) is not _END_OF_ANSWERS:
                 if isinstance(answer, BaseException):
                     raise answer
-                for records in self._parse_fetched_batches(log_range, answer):
+                number, name = log_range.state_partition, f"{self.topic}-{log_range.state_partition}"
+                for records in parse_around_damage(number, answer, log_range.start, log_range.end, name):
                     if len(records) or records.damages:
                         yield records
                     if records.reaches(log_range.end):
@@ -141,21 +144,6 @@ class TopicSource:
         finally:
             closed.set()
             thread.join()
-
-    def _parse_fetched_batches(self, log_range: LogRange, answer: bytes) -> Iterator[Records]:
-        """Parse complete batches; report the log offsets of a batch that cannot be read as damage."""
-        number, at = log_range.state_partition, 0
-        while at < len(answer):
-            found = parse_readable(number, memoryview(answer)[at:], first_byte=at)
-            at += found.used_bytes
-            damages: tuple[Damage, ...] = ()
-            if at < len(answer):
-                first, last = int.from_bytes(answer[at : at + 8]), next_offset_at(answer, at) - 1
-                what = f"{self.topic}-{number}: {found.found or 'a batch is cut off'}"
-                if first < log_range.end:
-                    damages = (Damage(number, first, last, what),)
-                at += batch_size_at(answer, at) or len(answer)
-            yield replace(found.records.select_offsets(log_range.start, log_range.end), damages=damages)
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
         """Fetch a log range, and put complete record batches into the queue.
@@ -165,6 +153,8 @@ class TopicSource:
         partition, position = log_range.state_partition, log_range.start
         loop = asyncio.get_running_loop()
         async with self._connect_to_brokers() as brokers:
+            if log_range.place not in (None, brokers.pin_topic_id()):
+                raise LogUnavailable(f"{self.topic} was deleted and created again while it was read")
             moved_s = loop.time()
             while position < log_range.end:
                 fetched = await self._fetch_once(brokers, partition, position)
