@@ -36,11 +36,11 @@ INSTALLED := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-history scan-dependencies format docs lock release release-images clean
+.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-history scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
-	@echo "targets: install observe run check test sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-kafka bench-held bench-consumers bench-fleet lint scan format docs lock release release-images clean"
+	@echo "targets: install observe run check test sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -169,6 +169,10 @@ endif
 # Two minutes: two short rounds of the rows without repetitions, to see whether something has become slower.
 bench-quick: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks --rows today --rounds 2 --seconds 1.5 --warm-up 6 $(ARGS)
+
+# CPU time of all shapes of a size; fails if one costs more than three times the cheapest.
+bench-shapes: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks --check-shapes $(ARGS)
 
 # State in a topic of the cluster that Kafka's own coordinator keeps it in.
 bench-kafka: $(INSTALLED)

@@ -10,6 +10,7 @@ because each read sends a request to a broker.
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +27,8 @@ from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.recording import load_recordings
 from tests.benchmarks.replay import ReplayWorkload
-from tests.benchmarks.report import LEGEND, failure_lines, make_report_tables, wide_console
+from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_report_tables, wide_console
+from tests.benchmarks.shape_costs import SIZES, measure_request_shapes, shape_cost_table
 from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.benchmarks.targets import OVERLOADS, SHAPES, TODAY
@@ -123,14 +125,30 @@ def main() -> int:
         return 1
     plan = BenchmarkPlan(_select_workloads(options), options.rounds, options.seconds, options.warm_up)
     machine = Machine()
+    if options.check_shapes:
+        return _check_shapes(console, machine)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name, ExitStack() as stack:
         sides, pairs = start_measured_systems(stack, Path(name), options)
         measure_all(sides, plan)
         loadings = [pair.restart_and_load() for pair in pairs]
-    _print_tables(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
-    if missing:
-        console.print(f"without Kafka's own coordinator: {install_hint(missing)}")
+    if options.output == "json":
+        rows = {"workloads": list(map(str, plan.workloads))}
+        facts = {"machine": machine.properties(), "plan": plan._asdict() | rows}
+        print(json.dumps(facts | as_json(sides) | {"loadings": [each._asdict() for each in loadings]}))
+    else:
+        _print_tables(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
+        if missing:
+            console.print(f"without Kafka's own coordinator: {install_hint(missing)}")
     return 1 if failure_lines(sides) else 0
+
+
+def _check_shapes(console: Console, machine: Machine) -> int:
+    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
+        found = measure_request_shapes(Path(name), SIZES)
+    for line in machine.lines():
+        console.print(line, highlight=False)
+    console.print(shape_cost_table(found).table())
+    return 0 if all(cost.is_within_limit for cost in found) else 1
 
 
 def _select_workloads(options: argparse.Namespace) -> list[Workload]:
@@ -197,6 +215,11 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--pure-python", action="store_true", help="measure this coordinator without its compiled module too"
     )
+    parser.add_argument(
+        "--check-shapes",
+        action="store_true",
+        help="only compare the CPU time of request shapes; fails if one costs three times the cheapest",
+    )
     parser.add_argument("--without-kafka", action="store_true", help="measure only this project")
     parser.add_argument(
         "--brokers",
@@ -205,7 +228,7 @@ def _parse_options() -> argparse.Namespace:
         default=(1, 3),
         help="numbers of brokers of the clusters, with --log kafka",
     )
-    parser.add_argument("-o", "--output", choices=("table", "markdown"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "markdown", "json"), default="table")
     options = parser.parse_args()
     options.only = ";".join(part.strip() for part in options.only.split(";"))
     return options

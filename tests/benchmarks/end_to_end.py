@@ -10,6 +10,7 @@ acknowledge each record individually, and commit after each poll or after each r
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -206,7 +207,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help='rows whose name has this text: "each record"')
-    parser.add_argument("-o", "--output", choices=("table", "markdown"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "markdown", "json"), default="table")
     options = parser.parse_args()
     console = wide_console()
     if missing := missing_programs():
@@ -216,6 +217,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
         modes = consume_modes(options.records, options.only)
         rates_by_mode = run_rounds(Path(name), modes, options.records, options.rounds)
+    if options.output == "json":
+        print(json.dumps({"machine": machine.properties(), "records_per_second": rates_by_mode}))
+        return 0
     for line in machine.lines():
         console.print(line, highlight=False)
     console.print(

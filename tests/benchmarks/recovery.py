@@ -180,6 +180,7 @@ def main() -> int:
         "--share-partitions", type=int, default=100_000, help="for the memory of the driver; 0 for none"
     )
     parser.add_argument("--folder", type=Path, help="directory that keeps the log for later runs")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     makers: dict[str, Callable[[], Engine]] = {
         "one process": lambda: LocalEngine(1),
@@ -205,7 +206,10 @@ def main() -> int:
             if name == "spark":
                 targets = list(measure_targets(options, Path(temporary), log, engine))
             engine.close()
-    print_tables(options, targets, rows)
+    if options.output == "json":
+        print(json.dumps({**rows, "targets": [target._asdict() for target in targets]}))
+    else:
+        print_tables(options, targets, rows)
     return 0
 
 

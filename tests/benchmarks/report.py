@@ -1,7 +1,7 @@
 """Format the tables of a benchmark: ratios with their targets, and the measured figures."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -131,3 +131,36 @@ def failure_lines(sides: Sequence[SystemUnderTest]) -> list[str]:
         for workload in side.rounds
         if side.median(workload).errors
     ]
+
+
+def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
+    """Return the figures of all rounds and systems, and whether each target is met."""
+    verdicts = [
+        (target, ours, compare_with_target(target, ours, kafka))
+        for ours, kafka in pairs_with_kafka(sides)
+        for workload in ours.rounds
+        for target in targets_to_kafka(workload)
+    ]
+    return {
+        "sides": {
+            side.name: {
+                "settings": side.settings,
+                "compiled_module": side.is_compiled,
+                "rounds": {
+                    str(workload): [figures._asdict() for figures in rounds]
+                    for workload, rounds in side.rounds.items()
+                },
+            }
+            for side in sides
+        },
+        "ratios": [
+            {
+                "row": str(target),
+                "side": side.name,
+                "aim": verdict.asked,
+                "met": verdict.met,
+                **verdict.ratio._asdict(),
+            }
+            for target, side, verdict in verdicts
+        ],
+    }

@@ -6,6 +6,7 @@ share-partitions again.
 """
 
 import argparse
+import json
 import statistics
 import tempfile
 import threading
@@ -105,10 +106,14 @@ def main() -> int:
     parser.add_argument("--share-partitions", type=int, default=1_000_000)
     parser.add_argument("--added", type=int, default=1_000_000)
     parser.add_argument("--sync", choices=("os", "always"), default="os")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
         figures = run_measurements(Path(name), options.share_partitions, options.added, options.sync)
+    if options.output == "json":
+        print(json.dumps({"machine": machine.properties()} | figures))
+        return 0
     console = wide_console()
     for line in machine.lines():
         console.print(line, highlight=False)
