@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from coordinator.cluster.kafka.share_groups import ShareGroups
+from coordinator.cluster.kafka.topic_existence import make_topic_check
 from protocol.errors import ErrorCode
 from protocol.state_records import parse_topic_id
 from tests.builders import TOPIC_ID
@@ -159,6 +160,14 @@ def _produce_10_and_consume_5_records(client: KafkaClient) -> None:
 
 def _wait_until(what: str, condition: Any) -> None:
     wait_until(condition, seconds=120, what=what)
+
+
+def test_existence_of_a_topic_is_unknown_without_the_describe_permission(broker: SecuredBroker) -> None:
+    check_existence = make_topic_check(broker.bootstrap, "not-created", security=broker.security)
+    assert asyncio.run(check_existence()) is None
+    broker.allow("--operation", "DESCRIBE", "--topic", "not-created")
+    _wait_until("the principal may describe it", lambda: asyncio.run(check_existence()) is not None)
+    assert asyncio.run(check_existence()) is False
 
 
 async def test_read_on_the_group_is_the_only_needed_permission(broker: SecuredBroker) -> None:

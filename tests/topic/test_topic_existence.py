@@ -1,18 +1,14 @@
-"""Test the check for the existence of a topic on a real broker, with and without the Describe permission."""
+"""Test the check for the existence of a topic on a real broker."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from coordinator.cluster.kafka.topic_existence import make_topic_check
 from coordinator.errors import LogUnavailable
 from coordinator.serve.forwarding import KAFKA_STATE_TOPIC
-from tests.kafka import wait_until
-from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.rig import BuiltInRig
-from tests.topic.secured_broker import run_secured_broker
 
 pytestmark = pytest.mark.broker
 
@@ -29,19 +25,3 @@ def test_exists_raises_if_no_broker_can_be_reached() -> None:
     (port,) = free_ports(1)
     with pytest.raises(LogUnavailable):
         asyncio.run(make_topic_check(f"127.0.0.1:{port}", KAFKA_STATE_TOPIC)())
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    with run_secured_broker(newest_jars, tmp_path) as broker:
-        check_existence = make_topic_check(broker.bootstrap, KAFKA_STATE_TOPIC, security=broker.security)
-        assert asyncio.run(check_existence()) is None
-        broker.allow("--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
-        # The broker applies the ACL later than the controller.
-        wait_until(
-            lambda: asyncio.run(check_existence()) is not None,
-            seconds=120,
-            what="the principal may describe the topic",
-        )
-        assert asyncio.run(check_existence()) is False
