@@ -2,8 +2,7 @@
 
 The topic `__share_group_state` still exists, so the brokers send requests to its partition leaders without
 FindCoordinator. Most requests reach a coordinator that does not own the share-partition, which forwards them.
-For comparison, a cluster that never had the topic uses FindCoordinator (mode A in docs/routing.md). See
-docs/routing.md.
+tests/e2e/test_expiry_replicas.py has a cluster that never had the topic (mode A).
 """
 
 import json
@@ -16,8 +15,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocol.messages import find_coordinator
-from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.delivery_recorder import (
     LONG_RECORD_LOCK,
     DeliveryRecorder,
@@ -45,8 +42,7 @@ from tests.kafka import (
     wait_until,
 )
 from tests.kafka.broker import new_cluster
-from tests.kafka.rig import ReplicatedRig, end_of_logs, replicated_rig
-from tests.kafka.wire import send_request
+from tests.kafka.rig import ReplicatedRig, end_of_logs
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -233,33 +229,3 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         )
         assert "__share_group_state" not in client.topics()
         assert all(counts == sorted(set(counts)) for counts in recorder.delivery_counts.values())
-
-
-@pytest.mark.timeout(1200)
-def test_coordinators_forward_nothing_if_brokers_use_find_coordinator(
-    newest_jars: KafkaJars, tmp_path: Path
-) -> None:
-    with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
-        start_coordinators(rig)
-        client, recorder = rig.client, DeliveryRecorder()
-        topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
-        produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
-        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
-        recorder.consume_until_acknowledged(
-            consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120
-        )
-        consumer.close()
-
-        assert recorder.violations == []
-        assert metric_by_coordinator(rig, "share_coordinator_forwarding") == [0.0] * 3
-        assert metric_by_coordinator(rig, "share_coordinator_forwarded_total") == [0.0] * 3
-        assert (
-            min(metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
-        )
-        keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
-        request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
-        answers = [send_request(one.port, find_coordinator, 6, request) for one in rig.coordinators]
-        assert answers[0] == answers[1] == answers[2]
-        ports = {found.port for found in answers[0].coordinators}
-        assert ports == {coordinator.port for coordinator in rig.coordinators}
-        assert "__share_group_state" not in client.topics()

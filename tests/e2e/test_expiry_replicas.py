@@ -1,14 +1,21 @@
-"""Test that three coordinators delete each abandoned state exactly once."""
+"""Test three coordinators of a cluster that never had Kafka's state topic (mode A in docs/routing.md).
+
+They delete each abandoned state exactly once, and forward nothing.
+"""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from protocol.messages import find_coordinator
+from protocol.state_records import SharePartitionKey, parse_topic_id
+from tests.e2e.delivery_recorder import DeliveryRecorder, new_topic, produce_records
 from tests.e2e.expiry_rig import delete_topic
-from tests.e2e.test_cluster_migration import read_metric
+from tests.e2e.test_cluster_migration import RECORDS, SMALL_COMMITS, metric_by_coordinator, read_metric
+from tests.e2e.test_migration import reject_or_accept_late
 from tests.kafka import CoordinatorProcess, KafkaJars, ShareConsumer, ShareGroupTool, wait_until
 from tests.kafka.rig import ReplicatedRig, replicated_rig
+from tests.kafka.wire import send_request
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -25,9 +32,9 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def rig(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReplicatedRig]:
-    with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
+@pytest.fixture(scope="module")
+def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicatedRig]:
+    with replicated_rig(newest_jars, tmp_path_factory.mktemp("replicated"), SETTINGS) as rig:
         start_coordinators(*rig.coordinators)
         yield rig
 
@@ -104,3 +111,25 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
         assert read_metric(coordinator, "share_coordinator_expiry_failures_total") <= before, (
             coordinator.process.log.read_text()
         )
+
+
+@pytest.mark.timeout(1200)
+def test_coordinators_forward_nothing_if_brokers_use_find_coordinator(rig: ReplicatedRig) -> None:
+    client, recorder = rig.client, DeliveryRecorder()
+    topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
+    produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
+    consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+    recorder.consume_until_acknowledged(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
+    consumer.close()
+
+    assert recorder.violations == []
+    assert metric_by_coordinator(rig, "share_coordinator_forwarding") == [0.0] * 3
+    assert metric_by_coordinator(rig, "share_coordinator_forwarded_total") == [0.0] * 3
+    assert min(metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+    keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
+    request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+    answers = [send_request(one.port, find_coordinator, 6, request) for one in rig.coordinators]
+    assert answers[0] == answers[1] == answers[2]
+    ports = {found.port for found in answers[0].coordinators}
+    assert ports == {coordinator.port for coordinator in rig.coordinators}
+    assert "__share_group_state" not in client.topics()

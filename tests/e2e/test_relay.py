@@ -226,12 +226,15 @@ def test_three_brokers_replicate_through_their_relays_over_sasl_and_tls(
         assert min(sent) > 10_000
         topic, group, _ = new_topic(rig.client, "survives", partitions=3)
         produce_records(rig.client, topic, 3, first=0, count=30)
+        recorder = DeliveryRecorder()
+        consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 45, seconds=120)
         rig.relays[1].kill()
         rig.relays[1].start()
         produce_records(rig.client, topic, 3, first=30, count=30)
+        # The killed broker leads one of the three partitions, and the new leader reads its state.
         rig.brokers[1].kill()
-        recorder = DeliveryRecorder()
-        consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
         recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 180, seconds=120)
         consumer.close()
+        assert consume_rest(rig.client, group, topic, 3, end=60) == []
         assert recorder.violations == []
