@@ -54,7 +54,7 @@ class OwnedStates:
             yield key, SimpleNamespace(create_timestamp=1)
 
 
-async def _count_requests(coordinators: int) -> float:
+async def _count_requests(coordinators: int, minutes: int) -> float:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=coordinators, partitions=1)
@@ -76,7 +76,6 @@ async def _count_requests(coordinators: int) -> float:
         metrics=Metrics(),
         has_other_owners=True,
     )
-    minutes = RETENTION_MINUTES // 10
     for _ in range(0, minutes, interval_minutes):
         await expiry.run_round(all_groups=False)
         clock.advance(interval_minutes)
@@ -85,11 +84,14 @@ async def _count_requests(coordinators: int) -> float:
     return requests / (60.0 * minutes)
 
 
-def measure_expiry_requests(coordinators: int) -> float:
-    """Return the requests per second of one of `coordinators` coordinators, with 10 000 share groups."""
+def measure_expiry_requests(coordinators: int, minutes: int = RETENTION_MINUTES // 10) -> float:
+    """Return the requests per second of one of `coordinators` coordinators, with 10 000 share groups.
+
+    The rate is the average of the first `minutes`.
+    """
     loop = SimLoop()
     try:
-        requests_per_s: float = loop.run_until_complete(_count_requests(coordinators))
+        requests_per_s: float = loop.run_until_complete(_count_requests(coordinators, minutes))
         assert loop.failures == []
         return requests_per_s
     finally:

@@ -66,8 +66,9 @@ class FleetCost(NamedTuple):
 class _SimulatedFleet:
     """A group of N share coordinators, the local brokers 1 to N, and the network links between them."""
 
-    def __init__(self, coordinators: int) -> None:
+    def __init__(self, coordinators: int, shards: int) -> None:
         limits = GroupLimits()
+        self.shards = shards
         self.brokers = list(range(1, coordinators + 1))
         self.group = GroupInMemory(
             session_s=limits.session_timeout_s,
@@ -76,11 +77,11 @@ class _SimulatedFleet:
             nodes=coordinators,
         )
         self.assign_leaders(self.brokers)
-        self.replica_group = ReplicaGroup(self.group.new_client, state_partitions=SHARDS, limits=limits)
+        self.replica_group = ReplicaGroup(self.group.new_client, state_partitions=shards, limits=limits)
 
     def assign_leaders(self, brokers: list[int]) -> None:
         """Assign the leaders of the shards to these brokers, round robin."""
-        self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(SHARDS)}
+        self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(self.shards)}
 
     async def start(self) -> None:
         for broker in self.brokers:
@@ -99,7 +100,7 @@ class _SimulatedFleet:
     def _is_stable(self, replicas: list[GroupReplica]) -> bool:
         assignments = [replica.listener.assignment for replica in replicas]
         return (
-            sum(len(replica.owned) for replica in replicas) == SHARDS
+            sum(len(replica.owned) for replica in replicas) == self.shards
             and all(each is not None and each.generation == self.group.generation for each in assignments)
             and {member.instance for each in assignments[:1] if each for member in each.replicas}
             == {replica.replica.instance for replica in replicas}
@@ -110,8 +111,8 @@ class _SimulatedFleet:
         return len(self.group.requests)
 
 
-async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
-    fleet = _SimulatedFleet(coordinators)
+async def _measure_fleet(coordinators: int, expiry_requests_per_s: float, shards: int) -> FleetCost:
+    fleet = _SimulatedFleet(coordinators, shards)
     group, replicas = fleet.group, fleet.replica_group.replicas
     await fleet.start()
     start_s = await fleet.wait_until_stable(replicas)
@@ -158,12 +159,11 @@ async def _measure_fleet(coordinators: int, expiry_requests_per_s: float) -> Fle
     )
 
 
-def measure_group(coordinators: int) -> FleetCost:
+def measure_group(coordinators: int, expiry_requests_per_s: float, shards: int = SHARDS) -> FleetCost:
     """Run a group with this number of coordinators and return its cost."""
-    expiry_requests_per_s = measure_expiry_requests(coordinators)
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_measure_fleet(coordinators, expiry_requests_per_s))
+        cost = loop.run_until_complete(_measure_fleet(coordinators, expiry_requests_per_s, shards))
         assert loop.failures == []
         return cost
     finally:
@@ -224,7 +224,7 @@ def main() -> None:
     logging.disable()
     costs = []
     for size in SIZES:
-        costs.append(measure_group(size))
+        costs.append(measure_group(size, measure_expiry_requests(size)))
         print(costs[-1], file=sys.stderr, flush=True)
     page = PAGE.read_text("utf-8")
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
