@@ -71,8 +71,8 @@ $(COMPILED): $(SOURCES)
 
 $(INSTALLED): $(SOURCES) tests/browser/axe.lock | $(VENV)
 	@echo "installing the coordinator and its test dependencies into $(VENV) (once; about 90 s)"
-	@$(PIP) -e '.[dev]'
-	@$(PIP) --no-deps --require-hashes -r tests/browser/axe.lock
+	@$(PIP) --no-compile -e '.[dev]'
+	@$(PIP) --no-compile --no-deps --require-hashes -r tests/browser/axe.lock
 	@touch $(RUNTIME_DEPENDENCIES) $(COMPILED) $(RUNTIME) $@
 
 install: $(INSTALLED)

@@ -26,8 +26,9 @@ _HERE = Path(__file__).parent
 _LONG = ("e2e", "deploy", "topic", "simulation", "recovery")
 # The longest files, which one worker runs for minutes, begin before all others.
 _LONGEST = (
-    *("recovery/test_spark_cluster.py", "e2e/test_share_consumer.py"),
-    *("topic/test_network_partitions.py", "e2e/test_relay.py"),
+    *("deploy/test_containers.py", "recovery/test_spark_cluster.py"),
+    *("e2e/test_share_consumer.py", "docs/test_readme.py"),
+    *("recovery/test_time_travel.py", "recovery/test_secured_spark.py", "e2e/test_relay.py"),
 )
 # Tests that may take longer than the timeout in pyproject.toml.
 _LONG_MARKERS = ("broker", "browser", "e2e", "slow", "spark")
@@ -37,12 +38,19 @@ _LONG_TIMEOUT_S = 600
 _COMPUTING = ("simulation", "model", "property", "transcripts", "unit/shard", "unit/protocol")
 
 
-def _is_computing(item: pytest.Item) -> bool:
-    """Return whether a test can run at a low priority without an effect on its result."""
-    folder = item.path.parent.relative_to(_HERE).as_posix()
-    return any(folder == each or folder.startswith(f"{each}/") for each in _COMPUTING) and not any(
-        item.get_closest_marker(name) for name in ("broker", "e2e")
-    )
+def _is_computing(path: Path) -> bool:
+    """Return whether the tests of a file can run at a low priority without an effect on their results."""
+    folder = path.parent.relative_to(_HERE).as_posix()
+    return any(folder == each or folder.startswith(f"{each}/") for each in _COMPUTING)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip the files of the other part, because each worker would need seconds to import them."""
+    part = config.getoption("--part")
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if part is None or not is_test or not collection_path.is_relative_to(_HERE):
+        return None
+    return _is_computing(collection_path) != (part == "computing") or None
 
 
 @pytest.hookimpl(trylast=True)
@@ -61,10 +69,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return order.get(path.as_posix(), order.get(path.parts[0], len(order)))
 
         items.sort(key=place_of)
-    if part := config.getoption("--part"):
-        others = [item for item in items if _is_computing(item) != (part == "computing")]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if _is_computing(item) == (part == "computing")]
 
 
 def pytest_collection_finish() -> None:

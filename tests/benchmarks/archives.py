@@ -136,15 +136,15 @@ class SettableClock:
         return self.ms / 1000
 
 
-def write_archive_of_a_year(folder: Path) -> Path:
-    """Write an archive once a day for a year, with a state checkpoint each day; return its directory.
+def write_archive_of_a_year(folder: Path, days: int = DAYS) -> Path:
+    """Write an archive once a day, with a state checkpoint each day; return its directory.
 
     The state log is next to the archive, in `folder/log`.
     """
     clock, target = SettableClock(), folder / "archive"
     # Disable fsync, because it takes half of the time, and durability does not matter here.
     with mock.patch.object(os, "fsync"):
-        for day in range(DAYS):
+        for day in range(days):
             clock.ms = BEGAN_MS + (day + 1) * DAY_MS - 1
             archive(write_day(folder / "log", day), target, clock=clock)  # type: ignore[arg-type]
             checkpoint_states(LocalEngine(1), target, interval_ms=DAY_MS, now_ms=clock.ms)

@@ -45,8 +45,9 @@ class FleetCost(NamedTuple):
 class _SimulatedFleet:
     """A group of N share coordinators, the local brokers 1 to N, and the network links between them."""
 
-    def __init__(self, coordinators: int) -> None:
+    def __init__(self, coordinators: int, shards: int) -> None:
         limits = GroupLimits()
+        self.shards = shards
         self.brokers = list(range(1, coordinators + 1))
         self.group = GroupInMemory(
             session_s=limits.session_timeout_s,
@@ -55,11 +56,11 @@ class _SimulatedFleet:
             nodes=coordinators,
         )
         self.assign_leaders(self.brokers)
-        self.replica_group = ReplicaGroup(self.group.new_client, state_partitions=SHARDS, limits=limits)
+        self.replica_group = ReplicaGroup(self.group.new_client, state_partitions=shards, limits=limits)
 
     def assign_leaders(self, brokers: list[int]) -> None:
         """Assign the leaders of the shards to these brokers, round robin."""
-        self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(SHARDS)}
+        self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(self.shards)}
 
     async def start(self) -> None:
         for broker in self.brokers:
@@ -78,7 +79,7 @@ class _SimulatedFleet:
     def _is_stable(self, replicas: list[GroupReplica]) -> bool:
         assignments = [replica.listener.assignment for replica in replicas]
         return (
-            sum(len(replica.owned) for replica in replicas) == SHARDS
+            sum(len(replica.owned) for replica in replicas) == self.shards
             and all(each is not None and each.generation == self.group.generation for each in assignments)
             and {member.instance for each in assignments[:1] if each for member in each.replicas}
             == {replica.replica.instance for replica in replicas}
@@ -89,8 +90,8 @@ class _SimulatedFleet:
         return len(self.group.requests)
 
 
-async def _measure_fleet(coordinators: int) -> FleetCost:
-    fleet = _SimulatedFleet(coordinators)
+async def _measure_fleet(coordinators: int, shards: int) -> FleetCost:
+    fleet = _SimulatedFleet(coordinators, shards)
     group, replicas = fleet.group, fleet.replica_group.replicas
     await fleet.start()
     start_s = await fleet.wait_until_stable(replicas)
@@ -137,11 +138,11 @@ async def _measure_fleet(coordinators: int) -> FleetCost:
     )
 
 
-def measure_group(coordinators: int) -> FleetCost:
+def measure_group(coordinators: int, shards: int = SHARDS) -> FleetCost:
     """Run a group with this number of coordinators and return its cost."""
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_measure_fleet(coordinators))
+        cost = loop.run_until_complete(_measure_fleet(coordinators, shards))
         assert loop.failures == []
         return cost
     finally:

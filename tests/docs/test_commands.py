@@ -29,7 +29,7 @@ ELSEWHERE = {
     r"share-coordinator hand-over .*": "tests/topic/test_hand_over.py",
     r"share-coordinator .* --token-file .*": "tests/unit/cli/test_hand_over_command.py",
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
-    r"kafka-share-groups\.sh .* --(reset|delete)-offsets.*": "tests/e2e/test_share_group_tool.py",
+    r"kafka-share-groups\.sh .* --(reset|delete)-offsets.*": "tests/e2e/test_share_consumer.py",
     r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_cluster_migration.py",
     r"docker(-compose)? .*": "tests/deploy/test_containers.py",
     # Installation from a checkout, because the package is not on a package index.

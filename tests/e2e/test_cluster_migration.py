@@ -2,6 +2,7 @@
 
 The topic `__share_group_state` still exists, so the brokers send requests to its partition leaders without
 FindCoordinator. Most requests reach a coordinator that does not own the share-partition, which forwards them.
+tests/e2e/test_expiry_replicas.py has a cluster that never had the topic (mode A).
 """
 
 import json

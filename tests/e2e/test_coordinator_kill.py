@@ -28,7 +28,7 @@ from tests.kafka.ports import free_ports
 pytestmark = pytest.mark.e2e
 
 SEED = 4242
-ROUNDS = 12
+ROUNDS = 8
 SHARE_PARTITIONS = 24
 CLIENTS = 6
 # The coordinator is killed some milliseconds after at most this number of acknowledged writes.

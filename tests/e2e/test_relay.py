@@ -180,24 +180,6 @@ def test_incomplete_scram_exchange_does_not_reach_coordinator(tmp_path: Path) ->
         assert rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
 
 
-def test_share_group_works_over_sasl_and_tls_with_a_client_certificate(
-    newest_jars: KafkaJars, tmp_path: Path
-) -> None:
-    authority = CertificateAuthority(tmp_path / "certificates")
-    relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
-    trusted = str(authority.certificate)
-    settings = {
-        **ALLOWED,
-        "relay.security.protocol": "SASL_SSL",
-        "relay.ssl.certificate.location": str(relay.combined_file),
-        "ssl.ca.location": trusted,
-        "ssl.certificate.location": str(relay.combined_file),
-    }
-    tls = tls_between_brokers(str(broker.combined_file), trusted, client_auth="required")
-    with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS, tls=tls), settings) as rig:
-        consume_with_group(rig.client, rig.coordinator, "over-tls")
-
-
 def test_share_group_works_over_mutual_tls_without_sasl(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path / "certificates")
     relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
@@ -219,20 +201,40 @@ def test_share_group_works_over_mutual_tls_without_sasl(newest_jars: KafkaJars, 
         consume_with_group(rig.client, rig.coordinator, "tls-alone")
 
 
-def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    """Each record has three copies before it is acknowledged, and replication passes through the relays."""
-    with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED, brokers=3) as rig:
+def test_three_brokers_replicate_through_their_relays_over_sasl_and_tls(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    """Each record has three copies before it is acknowledged, and replication passes through the relays.
+
+    The relays also authenticate to the brokers with a certificate.
+    """
+    authority = CertificateAuthority(tmp_path / "certificates")
+    relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
+    trusted = str(authority.certificate)
+    settings = {
+        **ALLOWED,
+        "relay.security.protocol": "SASL_SSL",
+        "relay.ssl.certificate.location": str(relay.combined_file),
+        "ssl.ca.location": trusted,
+        "ssl.certificate.location": str(relay.combined_file),
+    }
+    tls = tls_between_brokers(str(broker.combined_file), trusted, client_auth="required")
+    security = sasl_between_brokers(SCRAM, BROKERS, tls=tls)
+    with relayed_rig(newest_jars, tmp_path, security, settings, brokers=3) as rig:
         consume_with_group(rig.client, rig.coordinator, "replicated", partitions=6)
         sent = [relay.metric('received_bytes_total{destination="broker"}') for relay in rig.relays]
         assert min(sent) > 10_000
         topic, group, _ = new_topic(rig.client, "survives", partitions=3)
         produce_records(rig.client, topic, 3, first=0, count=30)
+        recorder = DeliveryRecorder()
+        consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 45, seconds=120)
         rig.relays[1].kill()
         rig.relays[1].start()
         produce_records(rig.client, topic, 3, first=30, count=30)
+        # The killed broker leads one of the three partitions, and the new leader reads its state.
         rig.brokers[1].kill()
-        recorder = DeliveryRecorder()
-        consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
         recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 180, seconds=120)
         consumer.close()
+        assert consume_rest(rig.client, group, topic, 3, end=60) == []
         assert recorder.violations == []

@@ -11,7 +11,7 @@ from tests.kafka.haproxy import HAProxy
 from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess, ConditionTimeout, wait_until
-from tests.kafka.rig import BuiltInRig, StandaloneRig, ThreeBrokerRig
+from tests.kafka.rig import BuiltInRig, StandaloneRig
 from tests.kafka.share_group_tool import ShareGroupTool
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "ShareConsumer",
     "ShareGroupTool",
     "StandaloneRig",
-    "ThreeBrokerRig",
     "fetch_jars",
     "free_ports",
     "wait_until",

@@ -6,7 +6,6 @@ each test needs unique names for topics and groups.
 """
 
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +14,11 @@ from tests.kafka.built_in import BuiltInCoordinator, prepare_coordinator
 from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
 from tests.kafka.rig import (
     BuiltInRig,
+    ReplicatedRig,
     StandaloneRig,
-    ThreeBrokerRig,
     built_in_rig,
     end_of_logs,
     standalone_rig,
-    three_broker_rig,
 )
 from tests.kafka.toolchain import BROKER_PACKAGES
 
@@ -70,13 +68,6 @@ def standalone(rig: BuiltInRig) -> StandaloneRig:
     return rig
 
 
-@pytest.fixture
-def three_brokers(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ThreeBrokerRig]:
-    """Three brokers of the newest release, whose share-group state is stored in this coordinator."""
-    with three_broker_rig(newest_jars, tmp_path) as rig:
-        yield rig
-
-
 @pytest.fixture(scope="session")
 def built_in_coordinator(built_in: BuiltInRig) -> BuiltInCoordinator:
     """Kafka's own share coordinator with every state partition loaded, and a topic for its state."""
@@ -95,7 +86,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the end of the log of every process to the report of a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
-        rigs = [value for value in item.funcargs.values() if isinstance(value, BuiltInRig | ThreeBrokerRig)]
+        rigs = [value for value in item.funcargs.values() if isinstance(value, BuiltInRig | ReplicatedRig)]
         if rigs:
             report.sections.append(("logs of the rig", end_of_logs(rigs[0])))
     return report

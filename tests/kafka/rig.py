@@ -5,9 +5,8 @@ the control: it shows Kafka's own behaviour. In `StandaloneRig`, the same broker
 
     share consumer --> broker --persister--> HAProxy --> share-coordinator
 
-`ThreeBrokerRig` is three brokers, each behind its own HAProxy, and one coordinator for all of them.
-`ReplicatedRig` has three coordinators, one for each broker. The coordinators store state in a topic of that
-cluster, and a consumer group assigns the shards to them.
+`ReplicatedRig` is three brokers, each behind its own HAProxy, and one coordinator for each broker. The
+coordinators store state in a topic of that cluster, and a consumer group assigns the shards to them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,25 +50,6 @@ class StandaloneRig(BuiltInRig):
 
 
 @dataclass(frozen=True)
-class ThreeBrokerRig:
-    """Three running brokers whose share-group state is stored in this coordinator."""
-
-    brokers: Sequence[Broker]
-    client: KafkaClient
-    haproxies: Sequence[HAProxy]
-    coordinator: CoordinatorProcess
-
-    @property
-    def processes(self) -> list[ChildProcess]:
-        return [
-            *(broker.process for broker in self.brokers),
-            *(haproxy.process for haproxy in self.haproxies),
-            self.client.process,
-            self.coordinator.process,
-        ]
-
-
-@dataclass(frozen=True)
 class ReplicatedRig:
     """Three running brokers with one coordinator for each. The fixture does not start the coordinators."""
 
@@ -88,7 +68,7 @@ class ReplicatedRig:
         ]
 
 
-def end_of_logs(rig: BuiltInRig | ThreeBrokerRig | ReplicatedRig) -> str:
+def end_of_logs(rig: BuiltInRig | ReplicatedRig) -> str:
     """Return the end of the log of every process of `rig`."""
     return "\n".join(f"--- {process.log}\n{process.log_tail()}" for process in rig.processes)
 
@@ -136,16 +116,6 @@ def standalone_rig(
         )
         client = _start_client(stack, broker, directory)
         yield StandaloneRig(broker, client, ShareGroupTool(jars, broker.bootstrap), haproxy, coordinator)
-
-
-@contextmanager
-def three_broker_rig(jars: KafkaJars, directory: Path) -> Iterator[ThreeBrokerRig]:
-    """Start a coordinator and three brokers that use it; kill all of them at the end."""
-    with ExitStack() as stack:
-        coordinator = _make_coordinator(stack, directory)
-        cluster = new_cluster(brokers=3)
-        brokers, haproxies = _start_cluster_behind_haproxy(stack, jars, directory, [coordinator] * 3, cluster)
-        yield ThreeBrokerRig(brokers, _start_client(stack, brokers[0], directory), haproxies, coordinator)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Model claims, leases, hand-overs and pruning of one state partition, and check all states of the model.
+"""Model claims, leases, hand-overs and pruning of one state partition.
 
 Processes claim at any time, because the model assumes nothing about group membership. A partitioned process
 can reach only a broker that is partitioned with it, so its appends are never committed. Requests and
@@ -184,23 +184,12 @@ class LeaseModel:
             for process in state.processes
         )
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield the name of each possible next step and the state after it."""
-        yield "time passes", self.advance_time(state)
-        if state.late is not None:
-            yield f"late {state.late.kind} arrives", state._replace(log=(*state.log, state.late), late=None)
-        for number, process in enumerate(state.processes):
-            for name, following, changes in self._process_steps(state, process):
-                processes = list(state.processes)
-                processes[number] = following
-                yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
-
     def advance_time(self, state: State, ticks: int = 1) -> State:
         return state._replace(
-            processes=tuple(self._advance_age(process, ticks) for process in state.processes)
+            processes=tuple(self.advance_age(process, ticks) for process in state.processes)
         )
 
-    def _advance_age(self, process: Process, ticks: int) -> Process:
+    def advance_age(self, process: Process, ticks: int) -> Process:
         lease_ticks, sent, before = self.bounds.lease_ticks, process.sent, process.before
         return process._replace(
             age=min(process.age + ticks, lease_ticks),
@@ -214,9 +203,11 @@ class LeaseModel:
             ),
         )
 
-    def _process_steps(
-        self, state: State, process: Process
-    ) -> Iterator[tuple[str, Process, dict[str, object]]]:
+    def steps(self, state: State, process: Process) -> Iterator[tuple[str, Process, dict[str, object]]]:
+        """Yield the name of each possible next step of a process, the process after it, and other changes.
+
+        The steps do not depend on other processes.
+        """
         is_cut = process.cut_at >= 0
         if is_cut:
             yield "is connected again", process._replace(cut_at=-1), {}
@@ -357,36 +348,3 @@ def end_ownership(process: Process) -> Process:
     elif process.phase in (WAITING, SERVING, RELEASING):
         before = EarlierOwnership(process.owner_epoch, verified=True, wait=process.wait)
     return Process(before=before, cut_at=process.cut_at)
-
-
-class ModelCheckResult(NamedTuple):
-    """The number of visited states, and the steps to the first unsafe state."""
-
-    states: int
-    trace: list[str] | None
-
-
-def check_model(rules: LeaseRules, bounds: CheckBounds) -> ModelCheckResult:
-    """Visit all states in breadth-first order; stop at the first unsafe state."""
-    model = LeaseModel(rules, bounds)
-    came_from: dict[State, tuple[State, str] | None] = {model.first: None}
-    waiting = [model.first]
-    for state in waiting:
-        for name, following in model.steps(state):
-            # The identity of a process is irrelevant, so permutations count as one state.
-            following = following._replace(processes=tuple(sorted(following.processes, key=hash)))
-            if following in came_from:
-                continue
-            came_from[following] = (state, name)
-            if not model.is_safe(following):
-                return ModelCheckResult(len(came_from), _format_trace(came_from, following))
-            waiting.append(following)
-    return ModelCheckResult(len(came_from), None)
-
-
-def _format_trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    steps = []
-    while (step := came_from[state]) is not None:
-        state, name = step
-        steps.append(name)
-    return steps[::-1]

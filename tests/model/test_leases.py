@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.model.leases import CheckBounds, LeaseRules, check_model
+from tests.model.check import check_model
+from tests.model.leases import CheckBounds, LeaseRules
 
 BOUNDS = CheckBounds(lease_ticks=1, claims=2, writes=1)
 

@@ -42,7 +42,7 @@ def divide_into_chunks(data: st.DataObject, batches: list[bytes]) -> list[list[b
 
 
 @given(any_logs, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_fold_of_any_chunks_equals_shard_core(log: list[LogEntry], data: st.DataObject) -> None:
     batches = encode_log(log, base_offset=data.draw(st.sampled_from([0, 5])))
     # Because of the small limit, every chunk is folded into the states after the previous chunk.

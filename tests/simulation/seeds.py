@@ -22,7 +22,7 @@ QUICK = {
 }
 
 # The number of new seeds of each kind in the slow tests.
-NEW_SEEDS = 60
+NEW_SEEDS = 30
 
 # The seed that a test tries first for each mutant (default: 1). If it does not detect the mutant, the fixed
 # seeds are tried.

@@ -163,14 +163,3 @@ def _produce_10_and_consume_5_records(client: KafkaClient) -> None:
 
 def _wait_until(what: str, condition: Any) -> None:
     wait_until(condition, seconds=120, what=what)
-
-
-async def test_read_on_the_group_is_the_only_needed_permission(broker: SecuredBroker) -> None:
-    async with run_replica_group(broker.bootstrap, security=broker.security) as fleet:
-        replica = await fleet.add()
-        refused = "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group"
-        await fleet.wait_until(lambda: refused in str(replica.ownership.health()))
-        group = ("--group", "coordinators-", "--resource-pattern-type", "prefixed")
-        await asyncio.to_thread(broker.allow, "--operation", "READ", *group)
-        await fleet.wait_until(lambda: fleet.is_shared_by(replica))
-        await fleet.wait_until(lambda: replica.ownership.health() == [])
