@@ -8,7 +8,15 @@ from typer.core import TyperCommand
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, format_error, print_json, print_line, print_table
+from coordinator.cli.output import (
+    Output,
+    OutputOption,
+    format_error,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
 
 EXIT_DIFFERENT = 1
 EXIT_COULD_NOT_COMPARE = 3
@@ -74,7 +82,7 @@ def diff(
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
-        recovery.print_warning(f"the comparison failed: {format_error(error)}")
+        print_error(f"the comparison failed: {format_error(error)}")
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     if output is Output.JSON:
         print_json(_make_json_values(found))

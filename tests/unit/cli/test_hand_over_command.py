@@ -174,6 +174,7 @@ def test_tls_to_a_plaintext_port_is_an_error(
         (None, "a readable file (No such file or directory)"),
         ("# nothing\n", "a file with a token"),
         ("é\n", "an ASCII file"),
+        ("t\0o\0k\0e\0n\0", "a file with a token of printable characters"),
         ("a read sha256:" + sha256(b"x").hexdigest(), "a file with the token, not its digest"),
     ],
 )
