@@ -52,7 +52,9 @@ def top(
         TopSortOrder, typer.Option(help="Sort by this value, largest first.")
     ] = TopSortOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1)] = 2.0,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1, max=86_400)
+    ] = 2.0,
     refreshes: Annotated[
         int | None,
         typer.Option(

@@ -159,6 +159,7 @@ def test_shards_prints_a_table(share_coordinator: CommandLine, coordinator_url: 
         (("groups", "describe", "orders", "--no-such", "1"), 2, "No such option"),
         (("groups", "list", "-o", "xml"), 2, "xml"),
         (("top", "--interval", "0"), 2, "interval"),
+        (("top", "--interval", "inf"), 2, "interval"),
     ],
 )
 def test_invalid_request_prints_one_error_line(
