@@ -144,7 +144,7 @@ def _drop_none(values: Mapping[str, object]) -> dict[str, object]:
 def _parse_answer(body: bytes) -> _JsonObject | None:
     try:
         answer = json.loads(body, object_hook=_JsonObject)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, _JsonObject) else None
 
@@ -195,6 +195,9 @@ def _read_token(path: str) -> str:
     if not lines:
         raise ConfigError("--token-file", path, "a file with a token")
     token = lines[0][-1]
+    if not token.isprintable():
+        # An error of the HTTP library would show the token.
+        raise ConfigError("--token-file", path, "a file with a token of printable characters")
     if token.startswith("sha256:"):
         raise ConfigError("--token-file", path, "a file with the token, not its digest")
     return token

@@ -17,22 +17,27 @@ ExecuteOption = Annotated[
 
 def _make_file_option(name: str, meaning: str) -> Any:
     env = "SHARE_COORDINATOR_" + name.replace("-", "_").upper()
-    return Annotated[
-        str, typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
-    ]
+    return typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
 
+
+TokenFile = Annotated[str, _make_file_option("token-file", "A file with the bearer token.")]
+Ca = Annotated[
+    str,
+    _make_file_option(
+        "ca", "A PEM file with the authority of the server certificate. Default: the system's."
+    ),
+]
+Cert = Annotated[str, _make_file_option("cert", "A PEM file with the client certificate.")]
+Key = Annotated[
+    str, _make_file_option("key", "A PEM file with its key. Default: the file of the certificate.")
+]
 
 # The command-line options, by the name of the parameter of `AdminClient` that each option sets.
 _OPTIONS = {
     "url": Annotated[
         str, typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV)
     ],
-    "token_file": _make_file_option("token-file", "A file with the bearer token."),
-    "ca": _make_file_option(
-        "ca", "A PEM file with the authority of the server certificate. Default: the system's."
-    ),
-    "cert": _make_file_option("cert", "A PEM file with the client certificate."),
-    "key": _make_file_option("key", "A PEM file with its key. Default: the file of the certificate."),
+    **{"token_file": TokenFile, "ca": Ca, "cert": Cert, "key": Key},
 }
 
 

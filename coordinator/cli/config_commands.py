@@ -1,4 +1,4 @@
-"""`config show | check | reference | user`: show and check the configuration."""
+"""`config show | check | reference | scram-keys`: show and check the configuration."""
 
 from typing import Annotated
 

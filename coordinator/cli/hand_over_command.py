@@ -38,17 +38,15 @@ def hand_over(
     closer to the leaders of their state partitions. To keep the balance, another shard may move back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
-    target = done["new_owner"]["wire"] if execute and done["new_owner"] else None if execute else to
-    moved = {
-        "shard": shard,
-        "owner": done["previous_owner"]["wire"] if done["previous_owner"] else None,
-        "new_owner": target,
-    }
     if output is Output.JSON:
         print_json(done)
         return
+    moved = {
+        "shard": shard,
+        "owner": done["previous_owner"] and done["previous_owner"]["wire"],
+        "new_owner": done["new_owner"]["wire"] if done["new_owner"] else None if execute else to,
+    }
     print_items([moved], _HAND_OVER_COLUMNS, output)
     if not execute:
         print_line("share-coordinator: dry run: nothing was changed. Repeat with --execute.", err=True)
-    if output is Output.TABLE:
-        print_line(done["outcome"])
+    print_line(done["outcome"])

@@ -76,6 +76,7 @@ def dump(
 
     Keys and values have the field names of kafka-dump-log --share-group-state-decoder.
     """
+    from coordinator.errors import ConfigError
     from coordinator.log.journal.dump_format import record_objects
     from coordinator.log.journal.inspect import dump_journal, verify_journal
 
@@ -89,6 +90,8 @@ def dump(
         if not _is_journal_intact(report):
             _print_report(report)
             raise typer.Exit(EXIT_NOT_WHOLE)
+        if (highest := max(partition or [0])) >= report.state_partitions:
+            raise ConfigError("--partition", highest, f"from 0 to {report.state_partitions - 1}")
 
 
 def _is_journal_intact(report: "JournalReport") -> bool:

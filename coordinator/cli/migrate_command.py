@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli import settings_flags as flags
+from coordinator.cli.admin_options import ExecuteOption
 from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def migrate(
     target_text: Annotated[
         str, typer.Option("--to", metavar="PLACE", help="The target.", show_default=False)
     ],
-    execute: Annotated[bool, typer.Option("--execute", help="Execute. The default is a dry run.")] = False,
+    execute: ExecuteOption = False,
     replace: Annotated[
         bool,
         typer.Option("--replace", help="Replace or delete state in the target that differs from the source."),

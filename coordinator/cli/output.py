@@ -18,7 +18,21 @@ class Output(StrEnum):
     JSON = "json"
 
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
+class _Format:
+    """The output format of the running command; its errors have the same format."""
+
+    requested = Output.TABLE
+
+
+def set_output_format(output: Output) -> Output:
+    """Set the format of errors, and return it."""
+    _Format.requested = output
+    return output
+
+
+OutputOption = Annotated[
+    Output, typer.Option("-o", "--output", help="Output format.", callback=set_output_format)
+]
 
 # A column of a table: the name of a field of the items, or a function of an item.
 Column = str | Callable[[Any], object]
@@ -32,6 +46,14 @@ def print_json(value: object) -> None:
 def print_line(text: str, *, err: bool = False) -> None:
     """Print a line. Control characters are escaped, because group ids and error messages may contain them."""
     typer.echo(escape_unprintable(text), err=err)
+
+
+def print_error(text: str, **fields: object) -> None:
+    """Print an error on stderr: one line, or with `-o json` an object with the text and further fields."""
+    if _Format.requested is Output.JSON:
+        typer.echo(escape_json_unprintable(json.dumps({"error": text, **fields})), err=True)
+    else:
+        print_line(f"share-coordinator: {text}", err=True)
 
 
 def format_error(error: Exception) -> str:

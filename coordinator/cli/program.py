@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coordinator.cli import EXIT_USAGE
+from coordinator.cli import EXIT_INTERRUPTED, EXIT_USAGE
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.expiry_command import expiry
 from coordinator.cli.hand_over_command import hand_over
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
-from coordinator.cli.output import format_error, print_line
+from coordinator.cli.output import Output, format_error, print_error, set_output_format
 from coordinator.cli.recovery import recovery_app
 from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, demo, observe, relay, serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
@@ -116,6 +116,7 @@ def _register_root_options(
 def run_command() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     _open_standard_streams()
+    set_output_format(Output.TABLE)
     if isinstance(sys.stdout, TextIOWrapper):
         # Characters that the encoding of the terminal does not have are printed as backslash escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -124,7 +125,14 @@ def run_command() -> None:
     except Exception as error:
         if os.environ.get(TRACEBACK_ENV):
             raise
-        sys.exit(_report_error(error))
+        sys.exit(EXIT_INTERRUPTED if _is_interrupt(error) else _report_error(error))
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C caused an error. Python 3.11 wraps exceptions of `__set_name__` in others."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _open_standard_streams() -> None:
@@ -142,16 +150,15 @@ def _report_error(error: Exception) -> int:
     from coordinator.errors import ConfigError, CoordinatorError
 
     if isinstance(error, CoordinatorError | OSError):
-        print_line(f"share-coordinator: {format_error(error)}", err=True)
+        status = getattr(error, "status", None)
+        print_error(format_error(error), **({} if status is None else {"status": status}))
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     if isinstance(error, UnicodeEncodeError):
-        text = "an argument, or a variable of the environment, must be UTF-8 (with LANG=C.UTF-8)"
-        print_line(f"share-coordinator: {text}", err=True)
+        print_error("an argument, or a variable of the environment, must be UTF-8 (with LANG=C.UTF-8)")
         return EXIT_USAGE
-    print_line(
-        f"share-coordinator: internal error: {type(error).__name__}: {format_error(error)} "
-        f"(set {TRACEBACK_ENV}=1 for a traceback)",
-        err=True,
+    print_error(
+        f"internal error: {type(error).__name__}: {format_error(error)} "
+        f"(set {TRACEBACK_ENV}=1 for a traceback)"
     )
     exit_code: int = getattr(error, "exit_code", EXIT_FAILED)
     return exit_code

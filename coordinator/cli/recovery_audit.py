@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, format_error, print_json_text
+from coordinator.cli.output import Output, OutputOption, format_error, print_error, print_json_text
 
 if TYPE_CHECKING:
     from coordinator.config import Config
@@ -118,7 +118,7 @@ def audit(
             found = _audit_once(worker, opened, options)
         _print_report(found, output)
     except (CoordinatorError, OSError) as error:
-        recovery.print_warning(format_error(error))
+        print_error(format_error(error))
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
     raise typer.Exit(found.exit_code)
 

@@ -8,7 +8,16 @@ from typer.core import TyperCommand
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, format_error, print_json, print_line, print_table
+from coordinator.cli.admin_options import Ca, Cert, Key, TokenFile
+from coordinator.cli.output import (
+    Output,
+    OutputOption,
+    format_error,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
 
 EXIT_DIFFERENT = 1
 EXIT_COULD_NOT_COMPARE = 3
@@ -38,9 +47,10 @@ def diff(
         list[str] | None, typer.Option("--group", help="Only this share group; may be repeated.")
     ] = None,
     url: Url = "",
-    token_file: Annotated[
-        str, recovery.make_option("--token-file", "FILE", "A file with the token for --url.")
-    ] = "",
+    token_file: TokenFile = "",
+    ca: Ca = "",
+    cert: Cert = "",
+    key: Key = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
@@ -67,14 +77,17 @@ def diff(
     try:
         with closing(recovery.open_engine(engine, master, processes)) as worker:
             # List first, so that state which is initialised later is not reported as missing in the log.
-            listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
+            listed = [
+                *_list_coordinator_keys(url, token_file=token_file, ca=ca, cert=cert, key=key),
+                *_list_group_keys(loaded),
+            ]
             found = compare_states(
                 worker, opened, coordinator, groups=group or (), listed=listed, limit=limit
             )
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
-        recovery.print_warning(f"the comparison failed: {format_error(error)}")
+        print_error(f"the comparison failed: {format_error(error)}")
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     if output is Output.JSON:
         print_json(_make_json_values(found))
@@ -86,7 +99,7 @@ def diff(
         raise typer.Exit(EXIT_COULD_NOT_COMPARE)
 
 
-def _list_coordinator_keys(url: str, token_file: str) -> list[Any]:
+def _list_coordinator_keys(url: str, **files: str) -> list[Any]:
     """Return the share-partitions that this project's coordinator lists over HTTP.
 
     Raises CoordinatorError.
@@ -96,7 +109,7 @@ def _list_coordinator_keys(url: str, token_file: str) -> list[Any]:
     from coordinator.cli.admin_client import AdminClient
     from protocol.state_records import SharePartitionKey, parse_topic_id
 
-    items = AdminClient(url, token_file=token_file).list_items("/api/v1/share-partitions")
+    items = AdminClient(url, **files).list_items("/api/v1/share-partitions")
     return [
         SharePartitionKey(item["group"], parse_topic_id(item["topic_id"]), item["partition"])
         for item in items

@@ -7,6 +7,7 @@ import typer
 
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
+from coordinator.cli.admin_options import ExecuteOption
 from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 EXIT_FAILED = 1
@@ -23,7 +24,6 @@ StatePartitions = Annotated[
         "--state-partitions", "N", "State partitions of the target. Default: as in the source.", min=1
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Execute. The default is a dry run.")]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace or delete state in the target that differs.")
 ]
@@ -54,7 +54,7 @@ def rewrite(
     source: recovery.From,
     target: Target,
     state_partitions: StatePartitions = None,
-    execute: Execute = False,
+    execute: ExecuteOption = False,
     replace: Replace = False,
     take_over: TakeOver = False,
     incomplete: Incomplete = False,

@@ -88,10 +88,11 @@ def list_groups(
     severities = {each.label: each for each in Problem}
     groups = sorted(
         api.list_items("/api/v1/groups", contains=contains or None),
-        key=lambda group: (-severities[group["problem"]], group["group"]),
+        # A coordinator of another release may have further problems.
+        key=lambda group: (-severities.get(group["problem"], max(Problem)), group["group"]),
     )
     print_items(groups, _GROUP_COLUMNS, output)
-    _warn_of_unloaded_shards(api, output)
+    _print_warnings(_describe_unloaded_shards(api))
 
 
 @groups_app.command()
@@ -107,12 +108,12 @@ def describe(
     from coordinator.cli.admin_client import RequestRefused
 
     items = list(api.list_items("/api/v1/share-partitions", group=group))
+    warnings = _describe_unloaded_shards(api)
     if not items:
-        _warn_of_unloaded_shards(api, output)
-        raise RequestRefused(404, f"group {group!r} has no state here")
+        raise RequestRefused(404, "; ".join((f"group {group!r} has no state here", *warnings)))
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
     print_items(items, VERBOSE_COLUMNS if verbose else _DESCRIBE_COLUMNS, output)
-    _warn_of_unloaded_shards(api, output)
+    _print_warnings(warnings)
 
 
 @with_admin_client
@@ -125,23 +126,24 @@ def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
             print_line(f"shard {item['state_partition']}: {item['failure']}", err=True)
 
 
-def _warn_of_unloaded_shards(api: "AdminClient", output: Output) -> None:
-    """Print on stderr why the server is not ready, and the owners of shards that are not loaded here."""
-    if output is Output.JSON:
-        return
-    for reason in api.get("/healthz")["reasons"]:
-        print_line(f"share-coordinator: {reason}", err=True)
+def _print_warnings(warnings: list[str]) -> None:
+    for warning in warnings:
+        print_line(f"share-coordinator: {warning}", err=True)
+
+
+def _describe_unloaded_shards(api: "AdminClient") -> list[str]:
+    """Return why the server is not ready, and the owners of shards that are not loaded here."""
+    warnings: list[str] = api.get("/healthz")["reasons"]
     shards = list(api.list_items("/api/v1/shards"))
     missing: list[Answer] = [shard for shard in shards if shard["status"] != "ACTIVE"]
     if not missing:
-        return
+        return warnings
     pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})
     where = f"; their owners are {', '.join(pages)}" if pages else ""
-    print_line(
-        f"share-coordinator: {len(missing)} of {len(shards)} shards are not loaded here, so this list is "
-        f"incomplete{where}",
-        err=True,
-    )
+    return [
+        *warnings,
+        f"{len(missing)} of {len(shards)} shards are not loaded here, so this list is incomplete{where}",
+    ]
 
 
 state_app = typer.Typer(

@@ -52,7 +52,9 @@ def top(
         TopSortOrder, typer.Option(help="Sort by this value, largest first.")
     ] = TopSortOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1)] = 2.0,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1, max=86_400)
+    ] = 2.0,
     refreshes: Annotated[
         int | None,
         typer.Option(
@@ -74,6 +76,9 @@ def top(
     view = _Poller(api, sort, group)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
         typer.echo(view.poll(_ROWS_WITHOUT_SCREEN))
+        for _ in range(1, refreshes or 1):
+            Event().wait(interval)
+            typer.echo(f"\n{view.poll(_ROWS_WITHOUT_SCREEN)}")
         return
     # If the first request fails, the error is printed on the normal screen.
     text, shown = view.poll(max(1, console.height - _OTHER_LINES)), 1
@@ -116,7 +121,8 @@ class _Poller:
         rate = None if before is None else max(0.0, (end - before[1]) / max(now_s - before[0], 0.001))
         heads = [f"{head} v" if head == _SORT_COLUMNS[self._sort] else head for head in _COLUMNS]
         table = format_table(heads, (make_row(item, _COLUMNS) for item in page["items"]))
-        self._last = "\n".join([*self._header_lines(health, problems, rate), "", *table])
+        header = map(escape_unprintable, self._header_lines(health, problems, rate))
+        self._last = "\n".join([*header, "", *table])
         return self._last
 
     def poll_or_keep_last(self, rows: int) -> str:
@@ -140,9 +146,9 @@ class _Poller:
             f"event loop lag: {health['event_loop_lag_seconds'] * 1000:.1f} ms   log: {health['log']}"
         )
         for reason in health["reasons"]:
-            yield f"! {escape_unprintable(reason)}"
+            yield f"! {reason}"
         for item in problems["items"]:
-            yield f"! {item['problem']}: {escape_unprintable(item['message'])}"
+            yield f"! {item['problem']}: {item['message']}"
         more = problems["total"] - len(problems["items"])
         if more > 0:
             yield f"! and {more} more groups with a problem"

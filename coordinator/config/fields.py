@@ -134,6 +134,7 @@ TopicName = Annotated[
 
 Switch = Annotated[Literal["true", "false"], _LOWER_CASE]
 Secret = Annotated[str, SecretMark(), Field(repr=False)]
+SecretUrl = Annotated[Secret, AllowedValues("an http or https URL")]
 SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], UPPER_CASE]
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], UPPER_CASE]
 Mechanisms = Annotated[

@@ -6,10 +6,11 @@ from pydantic import Field
 
 from coordinator.config.fields import (
     INT32_MAX,
-    AllowedValues,
+    MASK,
     Count,
     Milliseconds,
     NonNegative,
+    SecretUrl,
     SettingGroup,
     is_http_url,
     named_field,
@@ -63,12 +64,11 @@ class SignalSettings(SettingGroup):
     stuck_seconds: Count = named_field("signals.stuck.seconds", 60)
     """A group is stuck if a start offset has not moved for this long although records wait."""
 
-    signals_webhook_url: Annotated[str, AllowedValues("an http or https URL")] = ""
-    """Each event (a problem of a group began or ended) is sent to this URL as JSON with POST."""
+    signals_webhook_url: SecretUrl = ""
+    """Each event (a group's problem began or ended) is sent to this URL as JSON with POST."""
 
     signals_events_topic: str = ""
-    """Each event is also written to this existing topic of bootstrap.servers, with the group id as key and
-    JSON as value."""
+    """Each event is also written to this existing topic of bootstrap.servers (key: group id, value: JSON)."""
 
     def check_signals(self, bootstrap_servers: str) -> None:
         if self.signals_events_topic and not bootstrap_servers:
@@ -76,4 +76,4 @@ class SignalSettings(SettingGroup):
                 "signals.events.topic", self.signals_events_topic, "used with bootstrap.servers"
             )
         if self.signals_webhook_url and not is_http_url(self.signals_webhook_url):
-            raise ConfigError("signals.webhook.url", self.signals_webhook_url, "an http or https URL")
+            raise ConfigError("signals.webhook.url", MASK, "an http or https URL")

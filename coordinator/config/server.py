@@ -46,7 +46,9 @@ class ServerSettings(SettingGroup):
     journal_segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = 64 << 20
     """The size of a journal segment, allocated in advance."""
 
-    state_partitions: Count = named_field("share.coordinator.state.topic.num.partitions", 50)
+    state_partitions: Annotated[int, Field(ge=1, le=10_000)] = named_field(
+        "share.coordinator.state.topic.num.partitions", 50
+    )
     """The number of state partitions. Do not change it while there is state: keys would map to other
     shards."""
 

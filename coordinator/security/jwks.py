@@ -35,6 +35,8 @@ def parse_keys(text: bytes) -> list[jwt.PyJWK]:
 
     Symmetric keys are ignored, because a verifier could sign tokens with them.
     """
+    if len(text) > KEY_SET_BYTES_MAX:
+        raise ValueError(f"it has more than {KEY_SET_BYTES_MAX} bytes")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -87,7 +89,7 @@ class FileKeySource(ReloadingFiles, KeySource):
     def _load(self) -> None:
         try:
             with open(self._file, "rb") as file:
-                self._keys = parse_keys(file.read(KEY_SET_BYTES_MAX))
+                self._keys = parse_keys(file.read(KEY_SET_BYTES_MAX + 1))
         except OSError as error:
             raise ConfigError(self._setting, self._file, f"a readable file ({error.strerror})") from None
         except ValueError as error:
@@ -149,14 +151,14 @@ class UrlKeySource(KeySource):
                 self._url,
                 tls=self._tls(),
                 timeout_s=FETCH_TIMEOUT_S,
-                bytes_max=KEY_SET_BYTES_MAX,
+                bytes_max=KEY_SET_BYTES_MAX + 1,
                 headers={"Accept": "application/json"},
             )
             self._keys = parse_keys(body)
         except (OSError, ValueError, ConfigError) as error:
             _logger.error(
                 "The keys for tokens could not be fetched. The previous keys stay in use.",
-                extra={"url": self._url, "reason": str(error)},
+                extra={"host": urlsplit(self._url).hostname, "reason": str(error)},
             )
 
 

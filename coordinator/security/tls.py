@@ -6,16 +6,22 @@ loaded context.  After a certificate authority is removed, no new connection tru
 can be resumed.  Each client must therefore present a valid certificate again.
 """
 
+import logging
+import math
 import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+
 from coordinator.config.security_groups import ListenerTlsSettings
 from coordinator.errors import ConfigError
+from coordinator.process.clock import SystemClock, format_utc
 from coordinator.security.reloading_files import ReloadingFiles
 
+_logger = logging.getLogger(__name__)
 _VERIFY = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -41,6 +47,8 @@ class ServerTls(ReloadingFiles):
         self._settings = settings
         self._setting = setting
         self._anchors: frozenset[bytes] = frozenset()
+        # The expiry of the server certificate (s since 1970), or infinity after it was logged.
+        self._ends_s = math.inf
         # Number of reloads that removed a certificate authority.
         self.removals = 0
         self._load()
@@ -57,13 +65,31 @@ class ServerTls(ReloadingFiles):
         if connection.context is not self._current_context:
             connection.context = self._current_context
 
+    def reload_if_changed(self) -> bool:
+        """Reload the files like the base class; log once that the server certificate has expired."""
+        is_reloaded = super().reload_if_changed()
+        self._log_expiry()
+        return is_reloaded
+
+    def _log_expiry(self) -> None:
+        if self._ends_s > SystemClock().now_ms() / 1000:
+            return
+        _logger.error(
+            "The certificate in %s expired at %s. Clients refuse it until the file is replaced.",
+            self._settings.certificate_location,
+            format_utc(self._ends_s),
+        )
+        self._ends_s = math.inf
+
     def _load(self) -> None:
-        self._current_context = self._make_context()
+        context, ends_s = self._make_context(), _read_expiry_s(self._settings.certificate_location)
         ca = self._settings.ca_location
         anchors = frozenset(_PEM.findall(Path(ca).read_bytes())) if ca else frozenset()
         if self._anchors - anchors:
             self.removals += 1
-        self._anchors = anchors
+        self._current_context, self._anchors = context, anchors
+        self._ends_s = ends_s
+        self._log_expiry()
 
     def _make_context(self) -> ssl.SSLContext:
         settings, prefix = self._settings, self._setting + ".ssl."
@@ -103,6 +129,15 @@ class CertificateTrust:
         After a removal, all clients must reconnect; the next handshake accepts or rejects them.
         """
         return self._removals == self._tls.removals and now_ms / 1000 < self._ends_s
+
+
+def _read_expiry_s(certificate_file: str) -> float:
+    """Return when the first certificate in a file expires (s since 1970); infinity if it is not readable."""
+    try:
+        certificates = x509.load_pem_x509_certificates(Path(certificate_file).read_bytes())
+    except ValueError:
+        return math.inf
+    return certificates[0].not_valid_after_utc.timestamp()
 
 
 def _make_empty_context(client_auth: str) -> ssl.SSLContext:

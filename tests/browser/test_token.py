@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.observe.signals import GroupSignals, Problem
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
+from tests.unit.admin.test_signals import make_monitor
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
@@ -24,7 +26,8 @@ def coordinator(tmp_path: Path) -> Iterator[AdminServer]:
     """A coordinator that requires a token, with one group."""
     tokens = write_token_file(tmp_path, f"people read {READING}\n")
     records = [make_snapshot(batches=pack_batches((100, 109, 0, 2)))]
-    with serve_admin(records, http_token_file=str(tokens)) as running:
+    problems = (GroupSignals(group=f"g{n}", problem=Problem.STUCK, message="stuck") for n in range(21))
+    with serve_admin(records, signals=make_monitor(*problems), http_token_file=str(tokens)) as running:
         yield running
 
 
@@ -55,6 +58,7 @@ def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp
     page.wait_for_text("orders")
     page.wait_for_text("ready")
     assert page.evaluate("document.querySelector('form.token')") is None
+    page.wait_for_text("and 1 more group.")
     # Neither another view nor a reload requests the token again.
     page.click('a[data-key="group orders"]')
     page.wait_for_text("1 share-partition")

@@ -14,6 +14,7 @@ from coordinator.printable import escape_json_unprintable, escape_unprintable
         ("a\nINFO b", r"a\nINFO b"),
         ("\x1b[2J", r"\x1b[2J"),
         ("right\u202eleft", r"right\u202eleft"),
+        ("orders\u3164", r"orders\u3164"),
         ("日本", "日本"),
     ],
 )
@@ -27,6 +28,7 @@ def test_unprintable_characters_are_escaped(text: str, written: str) -> None:
         ("\x1b\x9b\x7f", r"\u001b\u009b\u007f"),
         ("right\u202eleft", r"right\u202eleft"),
         ("\U000e0061", r"\udb40\udc61"),
+        ("\u2800", r"\u2800"),
         ("日本 😀", "日本 😀"),
     ],
 )

@@ -19,6 +19,7 @@ from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from coordinator.operate.admin.tokens import TokenFile
 from coordinator.printable import escape_unprintable
 from coordinator.process.clock import seconds_since_boot
+from coordinator.process.fair_queue import address_network
 from coordinator.process.logging_setup import AUDIT
 from coordinator.security.principals import (
     ANONYMOUS,
@@ -159,8 +160,9 @@ class AccessControl:
             )
         given = given.strip()
         digest = sha256(given.encode("utf-8", "surrogateescape")).digest()
-        wait_s = self._login_throttle.wait_s(address)
-        if wait_s and not self._login_throttle.is_known_good(address, digest):
+        network = address_network((address,))
+        wait_s = self._login_throttle.wait_s(network)
+        if wait_s and not self._login_throttle.is_known_good(network, digest):
             raise AccessDenied(
                 429,
                 f"too many wrong tokens from {address}; try again in {ceil(wait_s)} s",
@@ -168,10 +170,10 @@ class AccessControl:
             )
         token = self._tokens.find_token(given)
         if token is None:
-            self._login_throttle.record_failure(address)
+            self._login_throttle.record_failure(network)
             self.audit_refusal(address, "wrong token")
             raise AccessDenied(401, f"the token is not valid: {_TOKEN_HINT}", _CHALLENGE)
-        self._login_throttle.record_success(address, digest)
+        self._login_throttle.record_success(network, digest)
         return HttpPrincipal(f"token {token.name}", address, token.may_write)
 
     def _certificate_principal(self, address: str, certificate: Mapping[str, Any] | None) -> str:

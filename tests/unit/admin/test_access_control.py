@@ -9,7 +9,7 @@ import pytest
 from coordinator.config import Config, HostPort
 from coordinator.config.admin import HttpTlsSettings
 from coordinator.errors import ConfigError
-from coordinator.operate.admin.access_control import PROBES
+from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from tests.unit.admin.admin_server import AdminTestClient, run_admin
@@ -107,6 +107,14 @@ async def test_failed_logins_are_throttled_but_known_token_is_accepted(
     wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
     assert len(wrong) == FAILED_LOGINS_MAX
     assert all(WRONG not in str(vars(record)) for record in caplog.records)
+
+
+def test_failed_logins_of_an_ipv6_network_count_together(token_file: str) -> None:
+    access = AccessControl(Config(http_token_file=token_file))
+    for host in range(FAILED_LOGINS_MAX + 1):
+        with pytest.raises(AccessDenied) as denied:
+            access.authenticate(f"2001:db8::{host:x}", f"Bearer {WRONG}", None)
+    assert denied.value.status == 429
 
 
 async def test_changed_token_file_takes_effect_after_reload(token_file: str) -> None:

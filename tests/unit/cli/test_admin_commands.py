@@ -47,10 +47,13 @@ def test_groups_list_prints_a_table(share_coordinator: CommandLine, coordinator_
     ]
 
 
-def test_groups_list_prints_why_the_coordinator_is_not_ready(share_coordinator: CommandLine) -> None:
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_groups_list_prints_why_the_coordinator_is_not_ready(
+    share_coordinator: CommandLine, output: str
+) -> None:
     with serve_admin() as server:
         server.run_in_loop(server.coordinator.runtime.mark_not_ready)
-        done = share_coordinator("groups", "list", "--url", server.url)
+        done = share_coordinator("groups", "list", "--url", server.url, "-o", output)
     assert (done.exit_code, done.err) == (0, "share-coordinator: The coordinator is stopping.\n")
 
 
@@ -156,6 +159,7 @@ def test_shards_prints_a_table(share_coordinator: CommandLine, coordinator_url: 
         (("groups", "describe", "orders", "--no-such", "1"), 2, "No such option"),
         (("groups", "list", "-o", "xml"), 2, "xml"),
         (("top", "--interval", "0"), 2, "interval"),
+        (("top", "--interval", "inf"), 2, "interval"),
     ],
 )
 def test_invalid_request_prints_one_error_line(
@@ -164,6 +168,39 @@ def test_invalid_request_prints_one_error_line(
     done = share_coordinator(*words, "--url", coordinator_url)
     assert (done.exit_code, done.out) == (exit_code, "")
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("groups", "describe", "nobody"), {"error": "group 'nobody' has no state here", "status": 404}),
+        (
+            ("hand-over", "99"),
+            {"error": "there is no shard 99; shards are numbered from 0 to 3", "status": 404},
+        ),
+        (
+            ("config", "show", "--log", "x"),
+            {"error": "log=x cannot be used: it must be memory, journal or kafka (flag --log)"},
+        ),
+        (
+            ("recovery", "audit", "--from", "x"),
+            {
+                "error": "--from=x cannot be used: it must be kafka:TOPIC, segments:DIR, journal:DIR or "
+                "archive:DIR"
+            },
+        ),
+    ],
+)
+def test_error_is_json_if_json_is_requested(
+    share_coordinator: CommandLine,
+    coordinator_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    error: dict[str, object],
+) -> None:
+    monkeypatch.setenv("SHARE_COORDINATOR_URL", coordinator_url)
+    done = share_coordinator(*words, "-o", "json")
+    assert (done.exit_code != 0, done.out, json.loads(done.err)) == (True, "", error)
 
 
 @pytest.mark.parametrize(

@@ -217,13 +217,19 @@ def test_help_imports_no_heavy_modules() -> None:
     )
 
 
-def test_ctrl_c_during_imports_is_silent() -> None:
+@pytest.mark.parametrize("package", ["typer", "pydantic"])
+def test_ctrl_c_during_imports_is_silent(package: str) -> None:
     program = (
         "import sys\n"
         "class Interrupted:\n"
+        "    def __set_name__(self, *_):\n"
+        "        raise KeyboardInterrupt\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer':\n"
+        f"        if name == 'typer' == {package!r}:\n"
         "            raise KeyboardInterrupt\n"
+        f"        if name == {package!r}:\n"
+        "            type('Model', (), {'field': self})\n"
+        "sys.argv = ['share-coordinator', 'config', 'show']\n"
         "sys.meta_path.insert(0, Interrupted())\n"
         "from coordinator.cli import main\n"
         "main()\n"

@@ -174,6 +174,7 @@ def test_tls_to_a_plaintext_port_is_an_error(
         (None, "a readable file (No such file or directory)"),
         ("# nothing\n", "a file with a token"),
         ("é\n", "an ASCII file"),
+        ("t\0o\0k\0e\0n\0", "a file with a token of printable characters"),
         ("a read sha256:" + sha256(b"x").hexdigest(), "a file with the token, not its digest"),
     ],
 )
@@ -188,15 +189,19 @@ def test_invalid_token_file_is_refused(
     assert f"--token-file={path} cannot be used: it must be {said}" in done.err
 
 
+DIFF = ("recovery", "diff", "--from", "journal:tests", "--live", "127.0.0.1:1", "--engine", "local")
+
+
 @pytest.mark.parametrize("option", ["--ca", "--cert"])
+@pytest.mark.parametrize("command", [("shards",), DIFF], ids=["shards", "diff"])
 def test_invalid_certificate_file_is_refused(
-    share_coordinator: CommandLine, tmp_path: Path, option: str
+    share_coordinator: CommandLine, tmp_path: Path, command: tuple[str, ...], option: str
 ) -> None:
     path = tmp_path / "file.pem"
     for text in (None, "no PEM"):
         if text is not None:
             path.write_text(text)
-        done = share_coordinator("shards", "--url", "https://127.0.0.1:1", option, str(path))
+        done = share_coordinator(*command, "--url", "https://127.0.0.1:1", option, str(path))
         assert (done.exit_code, done.out) == (2, "")
         assert f"{option}={path} cannot be used" in done.err
 

@@ -125,6 +125,9 @@ def test_dump_of_an_empty_state_partition_is_empty(
     share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
     assert share_coordinator("journal", "dump", str(journal_folder), "-p", "3") == (0, "", "")
+    unknown = share_coordinator("journal", "dump", str(journal_folder), "-p", "999")
+    assert (unknown.exit_code, unknown.out) == (2, "")
+    assert "--partition=999 cannot be used: it must be from 0 to " in unknown.err
 
 
 @pytest.mark.parametrize("command", ["verify", "dump"])

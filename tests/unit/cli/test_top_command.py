@@ -40,6 +40,13 @@ def fake_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     return monkeypatch
 
 
+def test_top_prints_the_given_number_of_refreshes_without_a_terminal(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    out = share_coordinator("top", "--url", coordinator_url, "-n", "2", "--interval", "0.1").out
+    assert out.count("share-partitions: 4") == 2
+
+
 def test_top_prints_one_refresh_if_output_is_no_terminal(
     share_coordinator: CommandLine, coordinator_url: str
 ) -> None:

@@ -86,7 +86,7 @@ def test_environment_variable_can_name_the_configuration_file(tmp_path: Path) ->
     ("flag", "text", "allowed"),
     [
         ("share.coordinator.snapshot.update.records.per.snapshot", "501", "a whole number from 0 to 500"),
-        ("share.coordinator.state.topic.num.partitions", "0", "a whole number from 1 to 2147483647"),
+        ("share.coordinator.state.topic.num.partitions", "0", "a whole number from 1 to 10000"),
         ("max.connections", "many", "a whole number from 1"),
         ("listen", "localhost", "HOST:PORT"),
         ("advertise", "kafka 1:9095", "HOST:PORT"),

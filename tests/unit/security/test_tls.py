@@ -125,6 +125,20 @@ def test_new_certificate_is_used_from_the_next_handshake(
     assert served_certificate_name(tls, our_authority, name) == "after"
 
 
+def test_expired_certificate_is_logged_once(
+    our_authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
+) -> None:
+    issued, late = our_authority.issue_certificate("us"), our_authority.issue_certificate("us2", ended=True)
+    tls = make_tls(issued)
+    assert not caplog.records
+    replace_file(issued.key, late.key)
+    replace_file(issued.certificate, late.certificate)
+    assert tls.reload_if_changed() is True
+    assert tls.reload_if_changed() is False
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.getMessage().startswith(f"The certificate in {issued.certificate} expired at 20")
+
+
 @pytest.mark.parametrize("client_auth", ["none", "required"])
 def test_sessions_are_not_resumed_with_tls_1_2(our_authority: CertificateAuthority, client_auth: str) -> None:
     tls = make_tls(

@@ -167,6 +167,7 @@ def test_key_that_cannot_be_used_does_not_affect_other_keys() -> None:
         ISSUER.keys.replace("sig", "enc"),
         ISSUER.keys.replace('"use"', '"alg": ["RS256"], "use"'),
         "[" * 100_000,
+        ISSUER.keys + " " * jwks.KEY_SET_BYTES_MAX,
     ],
 )
 def test_key_file_without_signature_keys_is_refused(tmp_path: Path, text: str) -> None:

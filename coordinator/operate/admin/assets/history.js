@@ -9,7 +9,7 @@ const PAGE = 100;
 export const deliveryHistory = {
   // Each request reads the log, so the view is not refreshed.
   once: true,
-  title: (view) => `Delivery history · ${escapeInvisible(view.group)} · ${view.topic}-${view.partition}`,
+  title: (view) => `Delivery history · ${escapeInvisible(view.group)} · ${escapeInvisible(`${view.topic}-${view.partition}`)}`,
   requests: (view) => ({
     found: query("/api/v1/delivery-history", {
       group: view.group, topic: view.topic, partition: view.partition,

@@ -144,8 +144,9 @@ function problemList(signals) {
   const more = signals.total - signals.items.length;
   return el("section", { class: "problems", "aria-label": "Problems" },
     el("h2", {}, plural(signals.total, "group"), " with a problem"),
-    el("ul", {}, items), more > 0 && el("p", { class: "quiet" }, `and ${plural(more, "more group")}: `,
-      el("a", { href: "/api/v1/signals?only_problems=true&limit=10000" }, "all of them as JSON")));
+    el("ul", {}, items), more > 0 && el("p", { class: "quiet" }, `and ${plural(more, "more group")}`,
+      // A link sends no token, so the request would be refused.
+      hasToken() ? "." : [": ", el("a", { href: "/api/v1/signals?only_problems=true&limit=10000" }, "all of them as JSON")]));
 }
 
 const problemMark = ({ problem }) =>
@@ -246,7 +247,7 @@ const sharePartitionColumns = (context) => [
 ];
 
 export const sharePartition = {
-  title: (view) => `${escapeInvisible(view.group)} · ${view.topic}-${view.partition}`,
+  title: (view) => `${escapeInvisible(view.group)} · ${escapeInvisible(`${view.topic}-${view.partition}`)}`,
   requests: (view) => ({
     // Request only what is drawn, because the number of offset ranges is not limited.
     detail: query("/api/v1/share-partition", {
