@@ -19,7 +19,6 @@ from tests.builders import TOPIC_ID
 from tests.kafka import KafkaClient, wait_until
 from tests.kafka.jars import KafkaJars
 from tests.kafka.observer import ObserverProcess
-from tests.topic.groups import run_replica_group
 from tests.topic.secured_broker import SecuredBroker, run_secured_broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
