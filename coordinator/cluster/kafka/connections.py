@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -33,6 +34,7 @@ from coordinator.cluster.kafka.metadata import ClusterMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogRefused, LogUnavailable, error_text
+from coordinator.security.outgoing_tls import OutgoingTls
 
 _logger = logging.getLogger(__name__)
 
@@ -83,12 +85,10 @@ class Connections:
         self._topics = () if topic is None else (topic,)
         self._request_timeout_s = request_timeout_s
         self._channel_timeouts_s = channel_timeouts_s or {}
+        self._tls = OutgoingTls(security)
         self._connect_options = {
             "client_id": client_id,
-            # aiokafka's timeout for connecting and for each response.
-            "request_timeout_ms": round(request_timeout_s * 1000),
             "security_protocol": security.protocol,
-            "ssl_context": security.tls_context(),
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username or None,
             "sasl_plain_password": security.password or None,
@@ -100,7 +100,7 @@ class Connections:
             topic, self._request_metadata, self._request_metadata_from_bootstrap_servers, broker_order_seed()
         )
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
-        self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
+        self._opening: dict[tuple[int, str], asyncio.Task[AIOKafkaConnection]] = {}
         self._refresh_asked = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -115,7 +115,11 @@ class Connections:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
         await self.metadata.close()
-        closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._connections.values()]
+        openings = list(self._opening.values())
+        for opening in openings:
+            opening.cancel()
+        await asyncio.gather(*openings, return_exceptions=True)
+        closing = [abort_connection(connection) for connection in self._connections.values()]
         self._connections.clear()
         await asyncio.gather(*(closed for closed in closing if closed is not None))
 
@@ -142,7 +146,7 @@ class Connections:
         """Close a connection whose request was cancelled, because it would delay later requests."""
         connection = self._connections.pop((node, channel), None)
         if connection is not None:
-            connection.close()
+            abort_connection(connection)
 
     # Metadata.
 
@@ -179,11 +183,11 @@ class Connections:
         kind: type[LogUnavailable] = LogUnavailable
         for host, port, _ in collect_hosts(self._bootstrap):
             try:
-                connection = await create_conn(host, port, **self._connect_options)
+                connection = await self._connect(METADATA_CHANNEL, host, port)
                 try:
                     return read_metadata(await connection.send(metadata_request(self._topics)))
                 finally:
-                    await connection.close()
+                    abort_connection(connection)
             except _NEVER_SENT as error:
                 if kind is LogUnavailable:
                     why = f"{host}:{port}: {error_text(error)}"
@@ -220,7 +224,7 @@ class Connections:
             return await answer
         except (OSError, TimeoutError, KafkaError) as error:
             # Close the connection: a late response would match no request.
-            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            abort_connection(connection)
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error
 
@@ -229,37 +233,62 @@ class Connections:
         return connection if connection is not None and connection.connected() else None
 
     async def _open_connection(self, node: int, channel: str) -> AIOKafkaConnection:
-        key = (node, channel)
-        lock = self._connecting.setdefault(key, asyncio.Lock())
-        async with lock:
-            address = self.metadata.addresses.get(node)
-            if address is None:
-                raise NoResponse(f"broker {node} is not known", sent=False)
-            connection = self._connections.get(key)
-            if connection is not None:
-                if connection.connected() and (connection.host, connection.port) == address:
-                    return connection
-                connection.close()
-            try:
-                connection = await self._connect(channel, *address)
-            except _NEVER_SENT as error:
-                self._connections.pop(key, None)
-                self.refresh_soon()
-                host, port = address
-                raise NoResponse(
-                    f"broker {node} at {host}:{port}: {error_text(error)}", sent=False
-                ) from error
-            self._connections[key] = connection
+        """Return the connection of a channel; concurrent callers share the same attempt to open it.
+
+        If each caller made its own attempt, the last of many would wait a connection timeout for each one.
+        """
+        key, address = (node, channel), self.metadata.addresses.get(node)
+        if address is None:
+            raise NoResponse(f"broker {node} is not known", sent=False)
+        connection = self.find_open_connection(node, channel)
+        if connection is not None and (connection.host, connection.port) == address:
             return connection
+        opening = self._opening.get(key)
+        if opening is None:
+            self.close_connection(node, channel)
+            opening = self._opening[key] = asyncio.create_task(self._connect(channel, *address))
+            opening.add_done_callback(partial(self._on_connected, key))
+        # If this caller is cancelled, `wait` does not cancel the task.
+        await asyncio.wait({opening})
+        error = KafkaError("closed") if opening.cancelled() else opening.exception()
+        if error is None:
+            return opening.result()
+        if not isinstance(error, _NEVER_SENT):
+            raise error
+        self.refresh_soon()
+        host, port = address
+        raise NoResponse(f"broker {node} at {host}:{port}: {error_text(error)}", sent=False) from error
+
+    def _on_connected(self, key: tuple[int, str], opening: "asyncio.Task[AIOKafkaConnection]") -> None:
+        del self._opening[key]
+        if not opening.cancelled() and opening.exception() is None:
+            self._connections[key] = opening.result()
 
     async def _connect(self, channel: str, host: str, port: int) -> AIOKafkaConnection:
-        timeout_s = self._channel_timeouts_s.get(channel)
-        if timeout_s is None:
-            return await create_conn(host, port, **self._connect_options)
-        # The longer timeout of a channel does not apply to connecting.
+        """Connect and log in within the request timeout, also if responses on the channel may take longer."""
+        timeout_s = self._channel_timeouts_s.get(channel, self._request_timeout_s)
         async with asyncio.timeout(self._request_timeout_s):
-            options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
-            return await create_conn(host, port, **options)
+            return await create_conn(
+                host,
+                port,
+                request_timeout_ms=round(timeout_s * 1000),
+                ssl_context=self._tls.context(),
+                **self._connect_options,
+            )
+
+
+def abort_connection(connection: AIOKafkaConnection) -> "asyncio.Future[None] | None":
+    """Close a connection and drop unsent data; return a future that is done in the next iteration.
+
+    Returns None if the connection was closed before. A graceful close would wait for the peer: with TLS for
+    its response, and otherwise until it reads the data.
+    """
+    writer = connection._writer
+    closed = connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+    if writer is None:
+        return None
+    writer.transport.abort()
+    return closed
 
 
 class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]
