@@ -5,18 +5,20 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.shard import ShareState, SnapshotPolicy
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.operate.migration.readers import TopicReader
+from coordinator.shard import ShareState
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import replay_log
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, prepare_coordinator
 from tests.kafka.fixtures import NEWEST
 from tests.kafka.jars import RELEASES, fetch_jars
@@ -24,6 +26,7 @@ from tests.kafka.log_dump import dump_share_group_state
 from tests.kafka.rig import BuiltInRig, built_in_rig
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append_durably, read_all
+from tests.unit.migration.locations import ignore_progress
 
 pytestmark = pytest.mark.broker
 
@@ -135,8 +138,11 @@ async def write_random_change(
 
 
 async def read_states_of_kafka(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
-    async with topic_log(bootstrap, STATE_TOPIC, STATE_PARTITIONS, own=False, read_only=True) as log:
-        return await replay_log(log, STATE_PARTITIONS, SnapshotPolicy())
+    reader = TopicReader(STATE_TOPIC, partial(Brokers, bootstrap), timeout_s=60)
+    folded = await reader.fold(ignore_progress)
+    assert folded is not None
+    assert folded.state_partitions == STATE_PARTITIONS
+    return dict(folded.states)
 
 
 async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
@@ -175,7 +181,6 @@ async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
     async with topic_log(built_in.broker.bootstrap, name) as log:
         at = await append_durably(log, 0, [(b"k", b"v")])
         assert await append_durably(log, 0, records) == at + 1
-    async with topic_log(built_in.broker.bootstrap, name, own=False, read_only=True) as log:
         found = (await read_all(log, range(1)))[0]
         assert [offset - at for offset, _, _ in found] == list(range(3_001))
     warnings = [record.getMessage() for record in caplog.records if name in record.getMessage()]

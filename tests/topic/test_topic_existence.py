@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cluster.kafka.topic_existence import make_topic_check
+from coordinator.cluster.kafka.topic_existence import topic_exists
 from coordinator.errors import LogUnavailable
 from coordinator.serve.forwarding import KAFKA_STATE_TOPIC
 from tests.kafka import wait_until
@@ -20,28 +20,31 @@ pytestmark = pytest.mark.broker
 def test_exists_reports_the_topic_and_does_not_create_it(built_in: BuiltInRig) -> None:
     bootstrap = f"127.0.0.1:1,{built_in.broker.bootstrap}"
     built_in.client.create_topic("looked-for")
-    assert asyncio.run(make_topic_check(bootstrap, "looked-for")()) is True
-    assert asyncio.run(make_topic_check(bootstrap, "not-looked-for")()) is False
+    assert asyncio.run(topic_exists(bootstrap, "looked-for")) is True
+    assert asyncio.run(topic_exists(bootstrap, "not-looked-for")) is False
     assert "not-looked-for" not in built_in.client.topics()
 
 
 def test_exists_raises_if_no_broker_can_be_reached() -> None:
     (port,) = free_ports(1)
     with pytest.raises(LogUnavailable):
-        asyncio.run(make_topic_check(f"127.0.0.1:{port}", KAFKA_STATE_TOPIC)())
+        asyncio.run(topic_exists(f"127.0.0.1:{port}", KAFKA_STATE_TOPIC))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJars, tmp_path: Path) -> None:
     with run_secured_broker(newest_jars, tmp_path) as broker:
-        check_existence = make_topic_check(broker.bootstrap, KAFKA_STATE_TOPIC, security=broker.security)
-        assert asyncio.run(check_existence()) is None
+
+        def check_existence() -> bool | None:
+            return asyncio.run(topic_exists(broker.bootstrap, KAFKA_STATE_TOPIC, security=broker.security))
+
+        assert check_existence() is None
         broker.allow("--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
         # The broker applies the ACL later than the controller.
         wait_until(
-            lambda: asyncio.run(check_existence()) is not None,
+            lambda: check_existence() is not None,
             seconds=120,
             what="the principal may describe the topic",
         )
-        assert asyncio.run(check_existence()) is False
+        assert check_existence() is False
