@@ -284,7 +284,7 @@ def abort_connection(connection: AIOKafkaConnection) -> "asyncio.Future[None] | 
     its response, and otherwise until it reads the data.
     """
     writer = connection._writer
-    closed = connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+    closed: asyncio.Future[None] | None = connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
     if writer is None:
         return None
     writer.transport.abort()
