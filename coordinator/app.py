@@ -281,7 +281,7 @@ def make_forwarding(
     """Return the forwarding to other coordinators, None with static ownership."""
     if config.ownership == "static":
         return None
-    from coordinator.cluster.kafka.topic_existence import make_topic_check
+    from coordinator.cluster.kafka.topic_existence import topic_exists
 
     security = make_client_security(config)
     return ForwardingMode(
@@ -289,7 +289,7 @@ def make_forwarding(
             runtime, instance=instance, metrics=metrics, security=make_peer_connection_security(config)
         ),
         config.forwarding,
-        make_topic_check(config.bootstrap_servers, KAFKA_STATE_TOPIC, security=security),
+        partial(topic_exists, config.bootstrap_servers, KAFKA_STATE_TOPIC, security=security),
     )
 
 

@@ -154,7 +154,7 @@ class Broker:
             cluster.cluster_id,
             nodes[0],
             [
-                DescribedTopic(code, each.name, topic_id, False, partitions, 0)
+                DescribedTopic(code, each.name or described.name, topic_id, False, partitions, 0)
                 if each.name is not None or self._share_groups is None
                 else DescribedTopic(
                     *self._share_groups.find_topic(each.topic_id, self._node), each.topic_id, False, [], 0

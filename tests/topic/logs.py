@@ -32,7 +32,6 @@ async def topic_log(
     *,
     replicas: int = 1,
     own: bool = True,
-    read_only: bool = False,
 ) -> AsyncIterator[KafkaLog]:
     """Open the log of a topic. Unless `own` is False, claim all state partitions and read them."""
     log = KafkaLog(
@@ -41,7 +40,6 @@ async def topic_log(
         owner="test",
         clock=SystemClock(),
         limits=LIMITS,
-        read_only=read_only,
     )
     try:
         await log.open()

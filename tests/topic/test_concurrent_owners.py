@@ -45,15 +45,15 @@ async def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: 
         topic_log(bootstrap, topic, own=False) as one,
         topic_log(bootstrap, topic, own=False) as two,
         topic_log(bootstrap, topic, own=False) as three,
-        topic_log(bootstrap, topic, read_only=True, own=False) as bystander,
+        topic_log(bootstrap, topic, own=False) as bystander,
     ):
         logs = (one, two, three)
         for _ in range(10):
             await asyncio.gather(*(log.acquire_ownership(0) for log in logs), return_exceptions=True)
             await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
             await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
-            # A rejected claimant detects the rejection when it reads. A read-only log returns only
-            # accepted records.
+            # A rejected claimant detects the rejection when it reads. Every log returns only accepted
+            # records.
             before = await read_values(bystander)
             results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
             acknowledged = [

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from coordinator.cluster.kafka.share_groups import ShareGroups
-from coordinator.cluster.kafka.topic_existence import make_topic_check
+from coordinator.cluster.kafka.topic_existence import topic_exists
 from protocol.errors import ErrorCode
 from protocol.state_records import parse_topic_id
 from tests.builders import TOPIC_ID
@@ -124,11 +124,13 @@ def check_named_permissions(broker: SecuredBroker, observer: ObserverProcess) ->
     def missing_access() -> str:
         return " ".join(json.loads(observer.get("/healthz")[1])["missing_access"])
 
-    exists = make_topic_check(broker.bootstrap, STATE_TOPIC, security=broker.security)
-    assert asyncio.run(exists()) is None, "without the permission, the topic may or may not exist"
+    def exists() -> bool | None:
+        return asyncio.run(topic_exists(broker.bootstrap, STATE_TOPIC, security=broker.security))
+
+    assert exists() is None, "without the permission, the topic may or may not exist"
     _wait_until("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in unready_reasons())
     broker.allow("--operation", "DESCRIBE", "--topic", STATE_TOPIC)
-    _wait_until("the topic is known to exist", lambda: asyncio.run(exists()) is True)
+    _wait_until("the topic is known to exist", lambda: exists() is True)
     _wait_until("Read is named", lambda: f"ACL: Read on topic {STATE_TOPIC}" in unready_reasons())
     broker.allow("--operation", "READ", "--topic", STATE_TOPIC)
     _wait_until("the observer is ready", lambda: observer.get("/readyz")[0] == 200)

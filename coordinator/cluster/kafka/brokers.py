@@ -5,6 +5,7 @@ the requests of a connection in order, and a Produce request with acks=all waits
 channel is a separate connection, so requests on different channels do not wait for each other.
 """
 
+import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
@@ -215,8 +216,10 @@ class Brokers:
             return ProducerId(code, -1, -1)
         try:
             response = await self._connections.send(node, METADATA_CHANNEL, request)
-        except NoResponse:
+        except (NoResponse, asyncio.CancelledError):
+            # If the caller's timeout ends first, the request is cancelled without a failure.
             self._coordinators.clear()
+            self.refresh_soon()
             raise
         if response.error_code != ErrorCode.NONE:
             self._coordinators.pop(transactional_id, None)

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from aiokafka.abc import AbstractTokenProvider
@@ -33,6 +33,7 @@ from coordinator.cluster.kafka.metadata import ClusterMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogRefused, LogUnavailable, error_text
+from coordinator.security.outgoing_tls import OutgoingTls
 
 _logger = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ METADATA_CHANNEL = "metadata"
 _METADATA_AGE_MAX_S = 60.0
 _REFRESH_PAUSE_S = 0.1
 _UNREACHABLE_PAUSE_S = 1.0
+# How long a close waits until a broker has read what was sent.
+_CLOSE_WAIT_S = 1.0
 
 # Errors before a request was sent, so that no broker has executed it. LogUnavailable means that the SASL
 # token cannot be read.
@@ -55,6 +58,13 @@ _REFUSED = (
     UnsupportedSaslMechanismError,
     ssl.SSLCertVerificationError,
 )
+
+
+class _FailedAttempt(NamedTuple):
+    """When the last attempt to connect failed, in loop time, and why."""
+
+    at_s: float
+    reason: str
 
 
 class Connections:
@@ -83,12 +93,12 @@ class Connections:
         self._topics = () if topic is None else (topic,)
         self._request_timeout_s = request_timeout_s
         self._channel_timeouts_s = channel_timeouts_s or {}
+        self._tls = OutgoingTls(security)
         self._connect_options = {
             "client_id": client_id,
             # aiokafka's timeout for connecting and for each response.
             "request_timeout_ms": round(request_timeout_s * 1000),
             "security_protocol": security.protocol,
-            "ssl_context": security.tls_context(),
             "sasl_mechanism": security.mechanism,
             "sasl_plain_username": security.username or None,
             "sasl_plain_password": security.password or None,
@@ -101,6 +111,7 @@ class Connections:
         )
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
+        self._failed_attempts: dict[tuple[int, str], _FailedAttempt] = {}
         self._refresh_asked = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -115,9 +126,14 @@ class Connections:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
         await self.metadata.close()
+        writers = [each._writer for each in self._connections.values() if each._writer is not None]
         closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._connections.values()]
         self._connections.clear()
-        await asyncio.gather(*(closed for closed in closing if closed is not None))
+        if waiting := [closed for closed in closing if closed is not None]:
+            await asyncio.wait(waiting, timeout=_CLOSE_WAIT_S)
+        for writer in writers:
+            # A broker that does not read its requests, or does not answer the end of TLS, is not waited for.
+            writer.transport.abort()
 
     def refresh_soon(self) -> None:
         """Request a metadata refresh; the frequency of refreshes is limited."""
@@ -179,7 +195,7 @@ class Connections:
         kind: type[LogUnavailable] = LogUnavailable
         for host, port, _ in collect_hosts(self._bootstrap):
             try:
-                connection = await create_conn(host, port, **self._connect_options)
+                connection = await self._connect(METADATA_CHANNEL, host, port)
                 try:
                     return read_metadata(await connection.send(metadata_request(self._topics)))
                 finally:
@@ -231,7 +247,12 @@ class Connections:
     async def _open_connection(self, node: int, channel: str) -> AIOKafkaConnection:
         key = (node, channel)
         lock = self._connecting.setdefault(key, asyncio.Lock())
+        asked_s = asyncio.get_running_loop().time()
         async with lock:
+            failed = self._failed_attempts.get(key)
+            if failed is not None and failed.at_s > asked_s:
+                # Otherwise, the last of many requests would wait a connection timeout for each of them.
+                raise NoResponse(failed.reason, sent=False)
             address = self.metadata.addresses.get(node)
             if address is None:
                 raise NoResponse(f"broker {node} is not known", sent=False)
@@ -246,19 +267,20 @@ class Connections:
                 self._connections.pop(key, None)
                 self.refresh_soon()
                 host, port = address
-                raise NoResponse(
-                    f"broker {node} at {host}:{port}: {error_text(error)}", sent=False
-                ) from error
+                reason = f"broker {node} at {host}:{port}: {error_text(error)}"
+                self._failed_attempts[key] = _FailedAttempt(asyncio.get_running_loop().time(), reason)
+                raise NoResponse(reason, sent=False) from error
             self._connections[key] = connection
             return connection
 
     async def _connect(self, channel: str, host: str, port: int) -> AIOKafkaConnection:
+        options = self._connect_options | {"ssl_context": self._tls.context()}
         timeout_s = self._channel_timeouts_s.get(channel)
         if timeout_s is None:
-            return await create_conn(host, port, **self._connect_options)
+            return await create_conn(host, port, **options)
         # The longer timeout of a channel does not apply to connecting.
         async with asyncio.timeout(self._request_timeout_s):
-            options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
+            options["request_timeout_ms"] = round(timeout_s * 1000)
             return await create_conn(host, port, **options)
 
 

@@ -103,6 +103,7 @@ class ProduceConnection(asyncio.Protocol):
     def _fail_request(self, error: Exception) -> None:
         """Close the connection: a late response would match no request."""
         self._connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+        self._transport.abort()
         if self._response is not None:
             self._failed()
             why = f"broker {self._node} did not answer: {error_text(error)}"

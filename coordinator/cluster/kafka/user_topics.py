@@ -15,7 +15,6 @@ from coordinator.cluster.kafka.broker_results import NO_NODE, NoResponse
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
-from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 
 _LATEST, _EARLIEST = -1, -2
@@ -84,32 +83,26 @@ class UserTopics:
             await self.topic_names(unknown)
         by_leader: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for topic_partition, time in times.items():
-            leader = self._leaders.get(topic_partition, NO_NODE)
-            if leader != NO_NODE:
-                by_leader[leader][topic_partition] = time
+            if topic_partition in self._leaders:
+                by_leader[self._leaders[topic_partition]][topic_partition] = time
         answers = await asyncio.gather(
             *(self._list_offsets_of_leader(node, asked) for node, asked in by_leader.items())
         )
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     async def _describe_topics(self, request: GeneratedRequest) -> dict[bytes, str]:
-        if not self._connections.node_ids():
-            await self._connections.refresh()
-        try:
-            metadata = read_metadata(await self._connections.send_to_any_broker(request))
-        except LogUnavailable:
-            await self._connections.refresh()
-            metadata = read_metadata(await self._connections.send_to_any_broker(request))
+        # The addresses of brokers may have changed.
+        await self._connections.refresh()
+        metadata = read_metadata(await self._connections.send_to_any_broker(request))
         if len(self._leaders) > _PARTITIONS_MAX:
             self._leaders.clear()
         found = {}
-        for node, (host, port) in metadata.brokers.items():
-            self._connections.add_address(node, host, port)
         for topic in metadata.topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
                 found[topic.topic_id] = topic.name
                 for partition in topic.partitions:
-                    self._leaders[topic.topic_id, partition.partition] = partition.leader
+                    if partition.leader != NO_NODE:
+                        self._leaders[topic.topic_id, partition.partition] = partition.leader
         self._names.update(found)
         return found
 

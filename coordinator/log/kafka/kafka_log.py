@@ -27,7 +27,7 @@ from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import PartitionReader, keep_valid_records
 from coordinator.log.kafka.sizes import PartitionSize
-from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchLimits, TopicConfig, ensure_topic, find_topic
+from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchLimits, TopicConfig, ensure_topic
 from coordinator.process.clock import Clock, seconds_since_boot
 from protocol.errors import DecodeError
 from protocol.record_batch import next_offset_at
@@ -62,12 +62,10 @@ class KafkaLog(AppendReporter):
         limits: KafkaLogLimits | None = None,
         prune_failed: Callable[[str], None] = lambda reason: None,
         monotonic: Callable[[], float] = seconds_since_boot,
-        read_only: bool = False,
     ) -> None:
         """Create a closed log. `owner` is the name of this process in its claims, for display.
 
-        `monotonic` measures leases and must advance while the machine is suspended. A read-only log creates
-        and claims nothing, and may be in any existing topic.
+        `monotonic` measures leases and must advance while the machine is suspended.
         """
         self._cluster = cluster
         self._topic_config = topic_config
@@ -76,7 +74,6 @@ class KafkaLog(AppendReporter):
         self._limits = limits or KafkaLogLimits()
         self._prune_failed = prune_failed
         self._monotonic = monotonic
-        self._read_only = read_only
         self._open = False
         self._few_brokers_from_s = float("-inf")
         self._batch_bytes = BatchLimits(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
@@ -99,16 +96,12 @@ class KafkaLog(AppendReporter):
         except LogUnavailable:
             self._few_brokers_from_s = now_s() + BROKERS_START_TIMEOUT_S
             raise
-        if self._read_only:
-            await find_topic(cluster, self._topic_config)
-        else:
-            allow_few_brokers = now_s() >= self._few_brokers_from_s
-            self._batch_bytes = await ensure_topic(
-                cluster,
-                self._topic_config,
-                timeout_s=limits.start_timeout_s,
-                allow_few_brokers=allow_few_brokers,
-            )
+        self._batch_bytes = await ensure_topic(
+            cluster,
+            self._topic_config,
+            timeout_s=limits.start_timeout_s,
+            allow_few_brokers=now_s() >= self._few_brokers_from_s,
+        )
         self._topic_id = cluster.pin_topic_id()
         wait_s = limits.append_timeout_s
         self._replay = PartitionReader(cluster, timeout_s=wait_s)
@@ -190,14 +183,12 @@ class KafkaLog(AppendReporter):
         await self._append_ownership_record(ownership, release, at_any_offset=False)
         self._end_offsets[state_partition] = ownership.next_offset
 
-    def _check_open(self, *, to_write: bool = True) -> None:
+    def _check_open(self) -> None:
         if not self._open:
             raise LogUnavailable("the log is not open")
         reason = self._cluster.recreated_reason()
         if reason is not None:
             raise LogRefused(reason)
-        if to_write and self._read_only:
-            raise LogUnavailable("the log was opened for reading only")
 
     async def _append_ownership_record(
         self, ownership: Ownership, record: tuple[bytes, bytes], *, at_any_offset: bool
@@ -236,7 +227,7 @@ class KafkaLog(AppendReporter):
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
         """Yield all valid batches. Verify the claims of this process for these state partitions."""
-        self._check_open(to_write=False)
+        self._check_open()
         partitions = list(state_partitions)
         if not partitions:
             return

@@ -84,6 +84,8 @@ class Pruner:
                 by_node[self._cluster.leader(partition)][partition] = offset
             for node, offsets in by_node.items():
                 await self._delete_records(node, offsets)
+                if self._is_disabled:
+                    return
 
     async def _delete_records(self, node: int, offsets: dict[int, int]) -> None:
         if node == NO_NODE:

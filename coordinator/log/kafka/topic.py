@@ -115,14 +115,6 @@ async def ensure_topic(
     return BatchLimits(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
 
 
-async def find_topic(cluster: "Brokers", config: TopicConfig) -> None:
-    """Check that the topic has the configured partition count. Raises LogUnavailable or ConfigError."""
-    topic = await cluster.describe_topic()
-    if topic is None:
-        raise LogUnavailable(f"there is no topic {config.name}")
-    check_partition_count(config, topic)
-
-
 def check_topic_name(name: str) -> None:
     """Raise ConfigError if only Kafka itself can write to the topic."""
     if name in INTERNAL_TOPICS:

@@ -14,6 +14,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.process import event_loop
 from coordinator.process.open_files import raise_open_file_limit
 from coordinator.security.client_security import combine_settings
+from coordinator.security.outgoing_tls import OutgoingTls
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.tls import ServerTls
 from coordinator.serve.relay.connection import UpstreamRoute
@@ -21,7 +22,7 @@ from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.streams import OutgoingTls, UpstreamServer
+from coordinator.serve.relay.streams import UpstreamServer
 
 _logger = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ import ssl
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
-from coordinator.security.reloading_files import ReloadingFiles
+from coordinator.security.outgoing_tls import OutgoingTls
 
 # Bytes per read. Without TLS, a larger buffer would cost a new memory mapping for each read.
 _CHUNK_BYTES = 64 << 10
@@ -168,26 +167,6 @@ async def _complete_tls_handshake(
     # Every TLS transport has this method, but the type annotation of asyncio lacks it.
     transport.set_read_buffer_limits(high=_TLS_READ_BYTES)  # type: ignore[attr-defined]
     return TlsStream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
-
-
-class OutgoingTls(ReloadingFiles):
-    """TLS of outgoing connections; its files are reloaded when they change, unless they are invalid."""
-
-    def __init__(self, security: ClientSecurity, prefix: str) -> None:
-        """Load the files. `prefix` is the prefix of the settings that name the files. Raises ConfigError."""
-        files = (security.certificate_file, security.key_file, security.ca_file)
-        super().__init__("TLS files", tuple(filter(None, files)))
-        self._security = security
-        self._prefix = prefix
-        self._load()
-
-    def context(self) -> ssl.SSLContext | None:
-        """Return the context for a connection, a new one if the files have changed and are valid."""
-        self.reload_if_changed()
-        return self._context
-
-    def _load(self) -> None:
-        self._context = self._security.tls_context(self._prefix)
 
 
 class UpstreamServer(NamedTuple):

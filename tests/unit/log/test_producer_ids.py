@@ -11,6 +11,7 @@ from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.ownership import ProducerIdAllocator
 from protocol.errors import ErrorCode
+from tests.kafka_in_memory.kafka import KafkaInMemory, register_for_close
 from tests.unit.log.kafka_logs import run_simulated
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
@@ -78,3 +79,20 @@ async def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None
         await make_allocator(coordinators).get(4)
     asyncio.get_running_loop().call_later(TIMEOUT_S / 2 - 1.0, setattr, coordinators, "behaviour", "answers")
     assert (await make_allocator(coordinators).get(4)).producer_id == 8
+
+
+async def test_transactional_id_is_used_again_after_its_coordinator_has_hung() -> None:
+    """The request timeout is longer than the wait for the coordinator, so no request fails."""
+    kafka = KafkaInMemory(nodes=2)
+    kafka.new_client("state")
+    brokers = kafka.brokers("state")
+    servers = ",".join(f"{host}:{port}" for host, port in brokers.addresses.values())
+    client = register_for_close(Brokers(servers, "state", request_timeout_s=TIMEOUT_S))
+    await client.connect()
+    ids = ProducerIdAllocator(client, "state", timeout_s=TIMEOUT_S)
+    first = await ids.get(4)
+    _, hung = brokers.find_coordinator(1, "share-coordinator.state.4")
+    brokers.silent = {hung}
+    brokers.find_coordinator = lambda node, key: (ErrorCode.NONE, 3 - hung)  # type: ignore[method-assign]
+    assert (await ids.get(4)).producer_id != first.producer_id
+    assert (await ids.get(4)).producer_id == first.producer_id

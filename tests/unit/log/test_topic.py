@@ -17,7 +17,6 @@ from coordinator.log.kafka.topic import (
     check_topic_name,
     config_problems,
     ensure_topic,
-    find_topic,
     required_configs,
 )
 from tests.kafka_in_memory.kafka import KafkaInMemory
@@ -162,14 +161,3 @@ async def test_topic_with_another_number_of_partitions_is_refused() -> None:
     kafka.create_topic("state", 1)
     with pytest.raises(ConfigError, match=r"num\.partitions=50 .* it must be 1, as topic state has"):
         await connect_and_ensure_topic(kafka)
-
-
-@SIMULATED
-async def test_find_topic_does_not_create_a_missing_topic() -> None:
-    kafka = KafkaInMemory()
-    cluster = kafka.new_client("state")
-    await cluster.connect()
-    with pytest.raises(LogUnavailable, match="there is no topic state"):
-        await find_topic(cluster, CONFIG)
-    await cluster.close()
-    assert kafka.topics == {}

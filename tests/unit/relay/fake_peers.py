@@ -13,13 +13,14 @@ from struct import Struct
 from typing import Any
 
 from coordinator.config import HostPort
+from coordinator.security.outgoing_tls import OutgoingTls
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls
 from coordinator.serve.relay.connection import PeerCheck, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.streams import OutgoingTls, UpstreamServer
+from coordinator.serve.relay.streams import UpstreamServer
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports

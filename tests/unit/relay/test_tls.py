@@ -11,9 +11,10 @@ import uvloop
 
 from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
+from coordinator.security.outgoing_tls import OutgoingTls
 from coordinator.security.tls import ServerTls
 from coordinator.serve.relay import streams
-from coordinator.serve.relay.streams import OutgoingTls, UpstreamServer
+from coordinator.serve.relay.streams import UpstreamServer
 from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.relay.fake_peers import (
     ANSWER,
