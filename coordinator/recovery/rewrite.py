@@ -56,6 +56,7 @@ from coordinator.recovery.state_tasks import (
     STATES_OUTPUT,
     TOTALS_OUTPUT,
     PartitionStates,
+    StateTask,
     count_states,
     select_states,
 )
@@ -128,7 +129,7 @@ def rewrite(
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = config.model_copy(update={"state_partitions": state_partitions})
     with _work_folder(engine, work) as folder:
-        tasks = [count_states, partial(_write_states_by_target, folder, state_partitions)]
+        tasks: list[StateTask] = [count_states, partial(_write_states_by_target, folder, state_partitions)]
         log = read_states(engine, source, tasks, cut=cut)
         if not incomplete:
             _check_source_complete(log)

@@ -156,7 +156,7 @@ def hash_partitions(identities: Sequence[bytes], state_partitions: int) -> Ints:
         value * factor + np.array([java_hash(suffix) for suffix in suffixes], np.uint64)[place] & _HASH_MASK
     )
     # The absolute value of a signed integer; the least integer has none, so Kafka uses 0.
-    absolute = np.abs(value.astype(np.uint32).view(np.int32).astype(np.int64))
+    absolute: Ints = np.abs(value.astype(np.uint32).view(np.int32).astype(np.int64))
     absolute[absolute == 1 << 31] = 0
     return absolute % state_partitions
 

@@ -49,11 +49,7 @@ _send_now: Any = None if fastpath.compiled is None else fastpath.compiled.send_o
 
 
 class ResponseSlot:
-    """The position of one request in the order of responses.
-
-    The operations of the request refer to the slot, which releases the request memory when it is freed. The
-    frame of a client that has disconnected is therefore counted until the last operation was dropped.
-    """
+    """The position of one request in the order of responses; holds its request memory until it is freed."""
 
     __slots__ = ("connection", "frame_bytes", "response")
 

@@ -9,7 +9,12 @@ import pytest
 import uvloop
 
 from protocol.frames import FrameReader
-from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_state_body, write_state_body
+from tests.unit.server.test_server import (
+    INITIALIZE_FRAME_BODY,
+    connect_and_initialize,
+    read_state_body,
+    write_state_body,
+)
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 # The responses to fewer than this number of requests fill the socket buffers.
@@ -86,3 +91,25 @@ async def read_slowly_from_socket(own: socket.socket, served_socket: socket.sock
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_slowly_read_responses_keep_their_order(run: Callable[[Any], None]) -> None:
     run(read_slowly())
+
+
+async def test_requests_of_disconnected_clients_take_memory_until_they_are_dropped() -> None:
+    async with serve_coordinator() as served:
+        client = await connect_and_initialize(served)
+        served.log.blocking = True
+        request = request_frame(85, 1, 1, write_state_body())
+        client.send(request)
+        await served.wait_until(lambda: served.log.held)
+        for count in range(2, 5):
+            leaving = await served.connect()
+            leaving.send(request)
+            await served.wait_until(
+                lambda count=count: served.listener.held_bytes == count * (len(request) - 4)
+            )
+            leaving.writer.close()
+            await served.wait_until(lambda: served.listener.connection_count == 1)
+        assert served.listener.held_bytes == 4 * (len(request) - 4)
+        served.log.blocking = False
+        served.log.release_appends()
+        await client.read_frame()
+        await served.wait_until(lambda: served.listener.held_bytes == 0)
