@@ -15,9 +15,10 @@ _RESUME_SHARE = 0.75
 class RequestMemory:
     """Counts the bytes of complete and partial requests. While `is_full` is true, no connection reads."""
 
-    __slots__ = ("bytes_max", "draining", "held_bytes", "waiting")
+    __slots__ = ("_loop", "bytes_max", "draining", "held_bytes", "waiting")
 
     def __init__(self, bytes_max: int) -> None:
+        self._loop = asyncio.get_running_loop()
         self.bytes_max = bytes_max
         self.held_bytes = 0
         # Connections that wait for memory.
@@ -28,11 +29,11 @@ class RequestMemory:
     def adjust_held_bytes(self, frame_bytes: int) -> None:
         """Count held bytes (negative: released). If enough are free, resume the waiting connections."""
         self.held_bytes += frame_bytes
-        if self.waiting and self.held_bytes < _RESUME_SHARE * self.bytes_max:
+        if self.waiting and self.held_bytes < _RESUME_SHARE * self.bytes_max and not self._loop.is_closed():
             waiting, self.waiting = self.waiting, set()
-            loop = asyncio.get_running_loop()
             for waiter in waiting:
-                loop.call_soon(waiter.on_memory_available)
+                # Garbage collection may free a response slot, and so release memory, in any thread.
+                self._loop.call_soon_threadsafe(waiter.on_memory_available)
 
     @property
     def is_full(self) -> bool:
