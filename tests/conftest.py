@@ -56,6 +56,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort long tests first, so that several workers end at about the same time. Give them more time."""
+    if part := config.getoption("--part"):
+        # `pytest_ignore_collect` is not called for files of the command line.
+        items[:] = [item for item in items if _is_computing(item.path) == (part == "computing")]
     if config.getoption("--timeout") is None:
         for item in items:
             is_long = any(item.get_closest_marker(name) for name in _LONG_MARKERS)

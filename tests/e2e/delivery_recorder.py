@@ -100,7 +100,13 @@ class DeliveryRecorder:
     def wait_until_acknowledged(self, count: int, *, seconds: float) -> None:
         """Wait until `count` records are acknowledged by a concurrent consumer."""
         try:
-            wait_until(lambda: len(self.settled) >= count, seconds=seconds, what=f"{count} are settled")
+            # Short pauses, because the caller interrupts the consumer at this moment.
+            wait_until(
+                lambda: len(self.settled) >= count,
+                seconds=seconds,
+                what=f"{count} are settled",
+                pause_max_s=0.02,
+            )
         except ConditionTimeout as error:
             raise ConditionTimeout(f"{error}, but {len(self.settled)}") from None
 

@@ -69,6 +69,9 @@ def check_routing_by_find_coordinator(rig: ReplicatedRig) -> None:
     assert STATE_TOPIC not in rig.client.topics()
     for name in ("share_coordinator_forwarding", "share_coordinator_forwarded_total"):
         assert metric_by_coordinator(rig, name) == [0.0] * 3
+    requests = "share_coordinator_rpc_requests_total"
+    assert min(metric_by_coordinator(rig, requests, api="FindCoordinator")) > 0
+    assert sum(metric_by_coordinator(rig, requests, api="WriteShareGroupState", code="NONE")) > 0
     keys = [str(SharePartitionKey("workers", TOPIC_ID, partition)) for partition in range(50)]
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
     answers = [send_request(each.port, find_coordinator, 6, request) for each in rig.coordinators]

@@ -228,7 +228,8 @@ def test_three_brokers_replicate_through_their_relays_over_sasl_and_tls(
         produce_records(rig.client, topic, 3, first=0, count=30)
         recorder = DeliveryRecorder()
         consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
-        recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 45, seconds=120)
+        # More than two partitions have, so that each partition has state.
+        recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 75, seconds=120)
         rig.relays[1].kill()
         rig.relays[1].start()
         produce_records(rig.client, topic, 3, first=30, count=30)

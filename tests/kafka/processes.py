@@ -31,7 +31,9 @@ class ConditionTimeout(AssertionError):
     """Raised if a condition did not become true before its deadline; the message names the condition."""
 
 
-def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) -> T:
+def wait_until(
+    condition: Callable[[], T | None], *, seconds: float, what: str, pause_max_s: float = _POLL_MAX_S
+) -> T:
     """Poll `condition` for at most `seconds`, and return its first true value.
 
     Raises `ConditionTimeout` with the text `what` after that time. Exceptions of `condition` propagate.
@@ -41,7 +43,7 @@ def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) 
         elapsed_s = time.monotonic() - began_s
         if elapsed_s > seconds:
             raise ConditionTimeout(f"not within {seconds} s: {what}")
-        time.sleep(min(max(elapsed_s / 20, _POLL_MIN_S), _POLL_MAX_S))
+        time.sleep(min(max(elapsed_s / 20, _POLL_MIN_S), pause_max_s))
     return value
 
 

@@ -85,8 +85,11 @@ async def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp
                 await fleet.add()
             await fleet.wait_until(lambda: fleet.is_shared_by(*fleet.replicas))
             # The group coordinator is stopped, and its successor is killed.
+            restarted: list[Broker] = []
             for killed in (False, True):
                 broker = brokers[await find_group_coordinator(fleet) - 1]
+                assert broker not in restarted
+                restarted.append(broker)
                 restarting = asyncio.create_task(restart_broker(broker, killed=killed))
                 await check_no_resignation_during(fleet, restarting)
             await fleet.wait_until(

@@ -19,6 +19,7 @@ from tests.builders import TOPIC_ID
 from tests.kafka import KafkaClient, wait_until
 from tests.kafka.jars import KafkaJars
 from tests.kafka.observer import ObserverProcess
+from tests.topic.groups import run_replica_group
 from tests.topic.secured_broker import SecuredBroker, run_secured_broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -124,9 +125,11 @@ def check_named_permissions(broker: SecuredBroker, observer: ObserverProcess) ->
     def missing_access() -> str:
         return " ".join(json.loads(observer.get("/healthz")[1])["missing_access"])
 
-    def exists() -> bool | None:
-        return asyncio.run(topic_exists(broker.bootstrap, STATE_TOPIC, security=broker.security))
+    def exists(topic: str = STATE_TOPIC) -> bool | None:
+        return asyncio.run(topic_exists(broker.bootstrap, topic, security=broker.security))
 
+    broker.allow("--operation", "DESCRIBE", "--topic", "not-created")
+    _wait_until("a missing topic is known to be missing", lambda: exists("not-created") is False)
     assert exists() is None, "without the permission, the topic may or may not exist"
     _wait_until("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in unready_reasons())
     broker.allow("--operation", "DESCRIBE", "--topic", STATE_TOPIC)
@@ -164,3 +167,14 @@ def _produce_10_and_consume_5_records(client: KafkaClient) -> None:
 
 def _wait_until(what: str, condition: Any) -> None:
     wait_until(condition, seconds=120, what=what)
+
+
+async def test_read_on_the_group_is_the_only_needed_permission(broker: SecuredBroker) -> None:
+    async with run_replica_group(broker.bootstrap, security=broker.security) as fleet:
+        replica = await fleet.add()
+        refused = "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group"
+        await fleet.wait_until(lambda: refused in str(replica.ownership.health()))
+        group = ("--group", "coordinators-", "--resource-pattern-type", "prefixed")
+        await asyncio.to_thread(broker.allow, "--operation", "READ", *group)
+        await fleet.wait_until(lambda: fleet.is_shared_by(replica))
+        await fleet.wait_until(lambda: replica.ownership.health() == [])
