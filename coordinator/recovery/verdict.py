@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.checks.catalogue import CATALOGUE, FindingEffect, Severity, finding_effect
+from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
 from coordinator.recovery.schema import ALL, NONE
 from coordinator.recovery.share_partitions import state_depends_on
 from coordinator.recovery.state_tasks import PartitionStates
@@ -145,7 +145,6 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
     """
     known = {_share_partition_id(row): row for row in states}
     affected: dict[SharePartitionId, SharePartitionVerdict] = {}
-    findings = [row for row in findings if not _is_superseded(known, row)]
     critical = [row for row in findings if row["severity"] == Severity.CRITICAL.value]
     for row in findings:
         effect = finding_effect(row["check"], Severity(row["severity"]))
@@ -155,6 +154,9 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
             _affected_share_partitions(known, row) if row["group_id"] is None else [_share_partition_id(row)]
         )
         for place in places:
+            # If the latest snapshot is after the missing records, the state does not depend on them.
+            if effect is FindingEffect.MISSING and _has_later_snapshot(known.get(place), row):
+                continue
             found = _classify_finding(place, row, effect, known.get(place), context)
             before = affected.get(place)
             affected[place] = found if before is None else _merge_verdicts(before, found)
@@ -208,14 +210,6 @@ def _affected_share_partitions(known: Mapping[SharePartitionId, Row], finding: R
         for place, row in known.items()
         if state_partition == row["state_partition"] and not _has_later_snapshot(row, finding)
     ]
-
-
-def _is_superseded(known: Mapping[SharePartitionId, Row], finding: Row) -> bool:
-    """Return whether records of one share-partition are missing, but its latest snapshot is after them."""
-    is_missing = CATALOGUE[finding["check"]].effect is FindingEffect.MISSING
-    if not is_missing or finding["group_id"] is None:
-        return False
-    return _has_later_snapshot(known.get(_share_partition_id(finding)), finding)
 
 
 def _has_later_snapshot(state: Row | None, finding: Row) -> bool:
@@ -335,7 +329,7 @@ def _quote(word: str) -> str:
 
 
 def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
-    """Return the verdict as one sentence, which is not positive if `critical` has findings.
+    """Return the verdict as one sentence, which is never positive if there is a critical finding.
 
     Checks are named if their findings concern no group that is listed.
     """
