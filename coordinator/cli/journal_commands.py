@@ -90,7 +90,7 @@ def dump(
         if not _is_journal_intact(report):
             _print_report(report)
             raise typer.Exit(EXIT_NOT_WHOLE)
-        if (highest := max(partition or [0])) >= report.state_partitions:
+        if partition and (highest := max(partition)) >= report.state_partitions > 0:
             raise ConfigError("--partition", highest, f"from 0 to {report.state_partitions - 1}")
 
 

@@ -91,8 +91,9 @@ def list_groups(
         # A coordinator of another release may have further problems.
         key=lambda group: (-severities.get(group["problem"], max(Problem)), group["group"]),
     )
+    warnings = _describe_unloaded_shards(api)
     print_items(groups, _GROUP_COLUMNS, output)
-    _print_warnings(_describe_unloaded_shards(api))
+    _print_warnings(warnings)
 
 
 @groups_app.command()

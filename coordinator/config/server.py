@@ -18,6 +18,9 @@ from coordinator.config.fields import (
     named_field,
 )
 
+# Each state partition takes memory and a place in the tables of a process.
+STATE_PARTITIONS_MAX = 10_000
+
 
 class ServerSettings(SettingGroup):
     """The settings of `Config` for the coordinator itself."""
@@ -46,7 +49,7 @@ class ServerSettings(SettingGroup):
     journal_segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = 64 << 20
     """The size of a journal segment, allocated in advance."""
 
-    state_partitions: Annotated[int, Field(ge=1, le=10_000)] = named_field(
+    state_partitions: Annotated[int, Field(ge=1, le=STATE_PARTITIONS_MAX)] = named_field(
         "share.coordinator.state.topic.num.partitions", 50
     )
     """The number of state partitions. Do not change it while there is state: keys would map to other

@@ -109,7 +109,10 @@ def records(
     spark: "SparkSession | None" = None,
     **access: Any,
 ) -> "pa.Table | DataFrame":
-    """Return the stored records of a log with the columns of `RECORDS`, as an Arrow table or DataFrame."""
+    """Return the stored records of a log with the columns of `RECORDS`, as an Arrow table or DataFrame.
+
+    Batches that cannot be read are omitted; `findings` reports them.
+    """
     opened = open_source(source, **access)
     if spark is not None:
         from coordinator.recovery.sources.spark import records_frame

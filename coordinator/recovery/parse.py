@@ -118,7 +118,8 @@ def parse_around_damage(
 ) -> Iterator[Records]:
     """Parse complete record batches; yield the records with log offsets from `start` to `end` (exclusive).
 
-    Report the log offsets of a batch that cannot be read as damage, and continue with the next batch.
+    Report the log offsets of a batch that cannot be read as damage, and continue with the next batch. If the
+    size of a batch is invalid, or less than a batch header remains, the rest of `data` is skipped.
     """
     at = 0
     while at < len(data):
@@ -126,7 +127,10 @@ def parse_around_damage(
         at += found.used_bytes
         damages: tuple[Damage, ...] = ()
         if at < len(data):
-            first, last = int.from_bytes(data[at : at + 8]), next_offset_at(data, at) - 1
+            if len(data) - at < HEADER_BYTES:
+                first, last = start, end - 1
+            else:
+                first, last = int.from_bytes(data[at : at + 8]), next_offset_at(data, at) - 1
             if start <= last and first < end:
                 damages = (
                     Damage(state_partition, first, last, f"{name}: {found.found or 'a batch is cut off'}"),

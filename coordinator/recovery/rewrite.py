@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.config import Config
+from coordinator.config.server import STATE_PARTITIONS_MAX
 from coordinator.errors import ConfigError
 from coordinator.operate.migration import (
     ComparableState,
@@ -124,6 +125,8 @@ def rewrite(
     """
     options, cut = options or MigrationOptions(), cut or LogCut()
     place = parse_rewrite_target(target, source)
+    if state_partitions > STATE_PARTITIONS_MAX:
+        raise ConfigError("--state-partitions", state_partitions, f"at most {STATE_PARTITIONS_MAX}")
     existing = _existing_partition_count(place, config)
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")

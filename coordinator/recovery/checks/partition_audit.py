@@ -89,10 +89,10 @@ class PartitionAudit:
         if count is None:
             return
         identities = [self._scan.names[key] for key in states.key.tolist()]
-        right = hash_partitions(identities, count)
-        for row in np.flatnonzero(right != self._scan.state_partition).tolist():
+        expected = hash_partitions(identities, count)
+        for row in np.flatnonzero(expected != self._scan.state_partition).tolist():
             place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
-            evidence = f"its hash selects state partition {right[row]} of {count}"
+            evidence = f"its hash selects state partition {expected[row]} of {count}"
             self._found.add(
                 Finding(
                     *("R8", Severity.CRITICAL, self._scan.state_partition, identities[row], *place),

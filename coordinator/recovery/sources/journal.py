@@ -79,12 +79,12 @@ class JournalSource:
             found = _undamaged_parts(report)
         else:
             found = self._salvage_parts(report.damage)
-        until = {partition: cut.end(partition) for partition in found.ends}
-        ranges = tuple(_make_ranges(found, cut, until))
+        cut_ends = {partition: cut.end(partition) for partition in found.ends}
+        ranges = tuple(_make_ranges(found, cut, cut_ends))
         if cut.time_ms is not None:
-            until |= offsets_after_time(self, ReadPlan(ranges, {}, {}), cut.time_ms)
-            ranges = tuple(_make_ranges(found, cut, until))
-        ends = {partition: min(end, until[partition]) for partition, end in found.ends.items()}
+            cut_ends |= offsets_after_time(self, ReadPlan(ranges, {}, {}), cut.time_ms)
+            ranges = tuple(_make_ranges(found, cut, cut_ends))
+        ends = {partition: min(end, cut_ends[partition]) for partition, end in found.ends.items()}
         return ReadPlan(ranges, found.starts, ends, notes=tuple(found.notes))
 
     def _salvage_parts(self, damage: LogDamaged) -> SalvagedJournal:
