@@ -169,6 +169,20 @@ def delete_topic(rig: ReplicatedRig, topic: str) -> None:
     wait_until(lambda: topic not in rig.client.topics(), seconds=120, what="the topic is gone")
 
 
+def check_state_without_topic_and_a_broker(rig: ReplicatedRig, group: str, topic: str) -> None:
+    """Without the topic, brokers use FindCoordinator, and the state is unchanged.
+
+    HAProxy still accepts connections for the killed broker, whose partitions have new leaders.
+    """
+    delete_topic(rig, "__share_group_state")
+    rig.brokers[1].kill()
+    assert consume_rest(rig.client, group, topic, PARTITIONS, end=RECORDS) == []
+    # Brokers send FindCoordinator only to running brokers.
+    found = metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
+    assert min(found[0], found[2]) > 0
+    assert "__share_group_state" not in rig.client.topics()
+
+
 @pytest.mark.timeout(1200)
 def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
     newest_jars: KafkaJars, tmp_path: Path
@@ -222,13 +236,5 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         consumer.close()
         assert recorder.violations == []
 
-        # Without the topic, brokers use FindCoordinator, and the state is unchanged. HAProxy still accepts
-        # connections for a killed broker, whose partitions have new leaders.
-        delete_topic(rig, "__share_group_state")
-        rig.brokers[1].kill()
-        assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
-        # Brokers send FindCoordinator only to running brokers.
-        found = metric_by_coordinator(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
-        assert min(found[0], found[2]) > 0
-        assert "__share_group_state" not in client.topics()
+        check_state_without_topic_and_a_broker(rig, group, topic)
         assert all(counts == sorted(set(counts)) for counts in recorder.delivery_counts.values())

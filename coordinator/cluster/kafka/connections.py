@@ -129,11 +129,13 @@ class Connections:
         writers = [each._writer for each in self._connections.values() if each._writer is not None]
         closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._connections.values()]
         self._connections.clear()
-        if waiting := [closed for closed in closing if closed is not None]:
-            await asyncio.wait(waiting, timeout=_CLOSE_WAIT_S)
-        for writer in writers:
+        try:
+            if waiting := [closed for closed in closing if closed is not None]:
+                await asyncio.wait(waiting, timeout=_CLOSE_WAIT_S)
+        finally:
             # A broker that does not read its requests, or does not answer the end of TLS, is not waited for.
-            writer.transport.abort()
+            for writer in writers:
+                writer.transport.abort()
 
     def refresh_soon(self) -> None:
         """Request a metadata refresh; the frequency of refreshes is limited."""
@@ -158,7 +160,7 @@ class Connections:
         """Close a connection whose request was cancelled, because it would delay later requests."""
         connection = self._connections.pop((node, channel), None)
         if connection is not None:
-            connection.close()
+            _abort(connection)
 
     # Metadata.
 
@@ -199,7 +201,7 @@ class Connections:
                 try:
                     return read_metadata(await connection.send(metadata_request(self._topics)))
                 finally:
-                    await connection.close()
+                    _abort(connection)
             except _NEVER_SENT as error:
                 if kind is LogUnavailable:
                     why = f"{host}:{port}: {error_text(error)}"
@@ -236,7 +238,7 @@ class Connections:
             return await answer
         except (OSError, TimeoutError, KafkaError) as error:
             # Close the connection: a late response would match no request.
-            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            _abort(connection)
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error
 
@@ -260,7 +262,7 @@ class Connections:
             if connection is not None:
                 if connection.connected() and (connection.host, connection.port) == address:
                     return connection
-                connection.close()
+                _abort(connection)
             try:
                 connection = await self._connect(channel, *address)
             except _NEVER_SENT as error:
@@ -301,3 +303,11 @@ class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]
 def broker_order_seed() -> int:
     """Return a number that differs between processes, so that they ask different brokers first."""
     return crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
+
+
+def _abort(connection: AIOKafkaConnection) -> None:
+    """Close a connection without waiting until the broker reads what was sent, or ends TLS."""
+    writer = connection._writer
+    connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+    if writer is not None:
+        writer.transport.abort()

@@ -4,8 +4,6 @@ cimport cython
 
 
 @cython.final
-@cython.no_gc
-@cython.freelist(1024)
 cdef class Append:
     cdef readonly Py_ssize_t state_partition
     cdef readonly int64_t base_offset

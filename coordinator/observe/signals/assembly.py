@@ -8,10 +8,10 @@ from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config
 from coordinator.metrics import Metrics, signal_families
 from coordinator.observe.signals.append_sample import AppendSampler
-from coordinator.observe.signals.detectors import SignalLimits
+from coordinator.observe.signals.detectors import SignalEvent, SignalLimits
 from coordinator.observe.signals.event_delivery import EventDestination, EventQueue, EventTopic, Webhook
 from coordinator.observe.signals.losses import ReadSkips
-from coordinator.observe.signals.monitor import SignalEvent, SignalMonitor
+from coordinator.observe.signals.monitor import SignalMonitor
 from coordinator.observe.signals.user_topics import TopicQueries
 from coordinator.process.clock import SystemClock
 from coordinator.security.client_security import make_client_security

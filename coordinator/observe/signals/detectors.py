@@ -3,6 +3,7 @@
 Severity order: records lost before delivery, stuck, outage, poison, no consumers, none.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -67,6 +68,17 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     members: int = -1
     problem: Problem = Problem.NONE
     message: str = ""
+
+
+@dataclass(frozen=True)
+class SignalEvent:
+    """A problem of a group began (`began` is true) or ended."""
+
+    timestamp_ms: int
+    group: str
+    problem: str
+    began: bool
+    message: str
 
 
 def find_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:

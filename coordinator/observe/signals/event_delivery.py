@@ -16,7 +16,7 @@ import msgspec
 
 from coordinator.cluster.kafka.broker_results import NO_NODE
 from coordinator.errors import CoordinatorError, LogRefused, LogUnavailable
-from coordinator.observe.signals.monitor import SignalEvent
+from coordinator.observe.signals.detectors import SignalEvent
 from protocol.errors import ErrorCode, kafka_error
 from protocol.record_batch import encode_batch
 

@@ -29,6 +29,18 @@ REQUEST_PARTITIONS_MAX = 1_000
 PAUSE_PER_READ = 10.0
 
 
+class StartOffsetHistory(NamedTuple):
+    """The start offset of a share-partition at the last pass.
+
+    The start offset has not moved since `since_s`. `complete` is the number of completed records above the
+    start offset.
+    """
+
+    start_offset: int
+    since_s: float
+    complete: int
+
+
 class LoggedSkips(NamedTuple):
     """The skips of a share-partition, and its last start offset in the log (None if it was deleted).
 

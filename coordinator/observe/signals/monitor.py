@@ -1,28 +1,34 @@
 """Compute the signals of all share groups periodically, with data from earlier passes.
 
 A pass reads the whole state in slices, between which the event loop serves brokers. Passes take at most 10 %
-of the CPU time of a processor, and wait for the cluster for a limited time.
+of the CPU time of a processor. A pass waits for offsets and members for at most `QUERIES_S`.
 The stored data per share-partition (when its start offset last moved) is limited by `REMEMBERED_MAX`.
 """
 
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.changes import COMPLETE, COUNTED, RecordCounts, compute_change
-from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, find_problem
-from coordinator.observe.signals.losses import LossCounter, ReadSkips
+from coordinator.observe.signals.detectors import (
+    GroupSignals,
+    Problem,
+    SignalEvent,
+    SignalLimits,
+    find_problem,
+)
+from coordinator.observe.signals.losses import LossCounter, ReadSkips, StartOffsetHistory
 from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.user_topics import (
     Answer,
+    MaxLag,
     TopicNameCache,
     TopicPartition,
     TopicQueries,
@@ -56,37 +62,6 @@ EVENTS_MAX = 1_000
 _SMOOTHING = 0.5
 
 
-@dataclass(frozen=True)
-class SignalEvent:
-    """A problem of a group began (`began` is true) or ended."""
-
-    timestamp_ms: int
-    group: str
-    problem: str
-    began: bool
-    message: str
-
-
-class _StartOffsetHistory(NamedTuple):
-    """The start offset of a share-partition at the last pass.
-
-    The start offset has not moved since `since_s`. `complete` is the number of completed records above the
-    start offset.
-    """
-
-    start_offset: int
-    since_s: float
-    complete: int
-
-
-class _MaxLag(NamedTuple):
-    """The share-partition of a group that has the largest lag."""
-
-    records: int
-    partition: TopicPartition
-    start_offset: int
-
-
 class SignalMonitor:
     """Reads a `StateView` every `PASS_INTERVAL_S` seconds; `groups` has the result of the last pass."""
 
@@ -118,17 +93,20 @@ class SignalMonitor:
         self._on_event = on_event
         self._sample = sample
         self._losses = LossCounter(topics, now_ms, read_skips)
-        self._moved: dict[SharePartitionKey, _StartOffsetHistory] = {}
+        self._moved: dict[SharePartitionKey, StartOffsetHistory] = {}
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         # Shards that were loaded since the last pass began.
-        self._loaded: dict[SharePartitionKey, _StartOffsetHistory] = {}
-        self._most_lag: dict[str, _MaxLag] = {}
+        self._loaded: dict[SharePartitionKey, StartOffsetHistory] = {}
+        self._most_lag: dict[str, MaxLag] = {}
         self._rates: dict[str, list[float]] = {}
         self._last_pass_s: float | None = None
         self._outdated: Collection[int] = ()
         self._queries_left_s = QUERIES_S
-        # The shards of this process at the last pass.
-        self._shards: set[int] = set()
+        # The shards of this process when the last pass began, and those of each group, as bits.
+        self._owned = 0
+        self._shards_by_group: dict[str, int] = {}
+        # Groups without the end offsets of some share-partitions in this pass.
+        self._groups_without_ends: set[str] = set()
         self._stuck: dict[str, TopicPartition] = {}
         self._names = TopicNameCache(topics)
         # Topics without any end offset in this pass.
@@ -136,12 +114,16 @@ class SignalMonitor:
 
     async def run(self) -> None:
         while True:
-            began_s = cpu_seconds()
+            loop = asyncio.get_running_loop()
+            began_cpu_s, began_s = cpu_seconds(), loop.time()
             try:
                 await self.compute_signals()
             except Exception:
                 _logger.exception("The signals of share groups could not be computed; retrying.")
-            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * (cpu_seconds() - began_s)))
+            # The process serves brokers while a pass waits for responses.
+            waited_s = QUERIES_S - self._queries_left_s
+            busy_s = min(cpu_seconds() - began_cpu_s, loop.time() - began_s - waited_s)
+            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * busy_s))
 
     def on_record_followed(
         self, key: SharePartitionKey, before: ShareState | None, record: StateRecord
@@ -163,7 +145,7 @@ class SignalMonitor:
         left = max(0, REMEMBERED_MAX - len(self._loaded))
         self._loaded.update(
             # Counting the completed records would take too long here.
-            (key, _StartOffsetHistory(state.start_offset, now_s, complete=0))
+            (key, StartOffsetHistory(state.start_offset, now_s, complete=0))
             for key, state in islice(shard.items(), left)
         )
 
@@ -178,8 +160,10 @@ class SignalMonitor:
             return
         began_s = asyncio.get_running_loop().time()
         self._queries_left_s = QUERIES_S
+        owned = _shard_bits(self._view.owned_shards())
         groups: dict[str, GroupSignals] = {}
-        moved: dict[SharePartitionKey, _StartOffsetHistory] = {}
+        moved: dict[SharePartitionKey, StartOffsetHistory] = {}
+        shards_before, self._shards_by_group = self._shards_by_group, {}
         self._add_loaded_shards()
         part: list[tuple[SharePartitionKey, ShareState]] = []
         async for entry in self._view.share_partitions():
@@ -188,10 +172,19 @@ class SignalMonitor:
                 await self._add_share_partitions(part, groups, moved, began_s)
                 part.clear()
         await self._add_share_partitions(part, groups, moved, began_s)
-        if self._outdated:
-            # A shard that is loaded again has no states meanwhile.
-            last_signals = {group: copy(signals) for group, signals in self.groups.items()}
-            groups, moved = last_signals | groups, self._moved | moved
+        for group in self._groups_without_ends:
+            groups[group].lag = -1
+            self._most_lag.pop(group, None)
+        self._groups_without_ends.clear()
+        # A shard that is loaded again has no states meanwhile.
+        outdated = _shard_bits(self._outdated)
+        reloading = {group for group, shards in shards_before.items() if shards & outdated}
+        for group in reloading & self.groups.keys():
+            groups.setdefault(group, copy(self.groups[group]))
+            shards = self._shards_by_group.get(group, 0) | shards_before[group] & outdated
+            self._shards_by_group[group] = shards
+        if outdated:
+            moved = {key: each for key, each in self._moved.items() if self._is_state_outdated(key)} | moved
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
         if await self._names.request_unknown(hidden):
@@ -207,9 +200,11 @@ class SignalMonitor:
         for signals in groups.values():
             self._losses.add_losses_to(signals)
             signals.problem, signals.message = find_problem(signals, self._limits)
-            self._keep_unverified_problem(signals)
-        self._emit_problem_events(groups)
-        self.groups = groups
+            self._keep_unverified_problem(signals, is_reloading=signals.group in reloading)
+        lost = self._owned & ~_shard_bits(self._view.owned_shards())
+        moving = {group for group, shards in shards_before.items() if shards & lost}
+        self._emit_problem_events(groups, moving)
+        self.groups, self._owned = groups, owned
 
     def _add_loaded_shards(self) -> None:
         loaded, self._loaded = self._loaded, {}
@@ -223,7 +218,7 @@ class SignalMonitor:
         self,
         part: list[tuple[SharePartitionKey, ShareState]],
         groups: dict[str, GroupSignals],
-        moved: dict[SharePartitionKey, _StartOffsetHistory],
+        moved: dict[SharePartitionKey, StartOffsetHistory],
         now_s: float,
     ) -> None:
         ends = await self._request_end_offsets([(key.topic_id, key.partition) for key, _ in part])
@@ -233,7 +228,11 @@ class SignalMonitor:
             signals = groups.get(key.group_id)
             if signals is None:
                 signals = groups[key.group_id] = GroupSignals(group=key.group_id)
+            if ends is None:
+                self._groups_without_ends.add(key.group_id)
             end = None if ends is None else ends.get((key.topic_id, key.partition))
+            shard = 1 << state_partition(key, self._view.state_partitions)
+            self._shards_by_group[key.group_id] = self._shards_by_group.get(key.group_id, 0) | shard
             self._add_share_partition(signals, key, state, end, now_s, moved)
 
     async def _request_end_offsets(
@@ -266,7 +265,7 @@ class SignalMonitor:
         state: ShareState,
         end_offset: int | None,
         now_s: float,
-        moved: dict[SharePartitionKey, _StartOffsetHistory],
+        moved: dict[SharePartitionKey, StartOffsetHistory],
     ) -> None:
         limit = self._limits.delivery_count_limit
         in_flight = last_in_flight = complete = 0
@@ -292,8 +291,8 @@ class SignalMonitor:
         lag = compute_lag(state.start_offset, known_complete, end_offset)
         if lag is not None:
             signals.lag = max(0, signals.lag) + lag
-            if lag > self._most_lag.get(key.group_id, _MaxLag(0, (b"", 0), 0)).records:
-                self._most_lag[key.group_id] = _MaxLag(lag, (key.topic_id, key.partition), state.start_offset)
+            if lag > self._most_lag.get(key.group_id, MaxLag(0, (b"", 0), 0)).records:
+                self._most_lag[key.group_id] = MaxLag(lag, (key.topic_id, key.partition), state.start_offset)
         waits = lag > 0 if lag is not None else in_flight > 0
         before = self._moved.get(key)
         if before is not None and state.start_offset > before.start_offset + before.complete:
@@ -305,7 +304,7 @@ class SignalMonitor:
                 if self._last_pass_s is not None and self._is_state_outdated(key):
                     # The start offset may have moved while the state was outdated.
                     since_s += now_s - self._last_pass_s
-            before = _StartOffsetHistory(state.start_offset, since_s, complete)
+            before = StartOffsetHistory(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
             # Without in-flight records, no record prevents the start offset from moving: there is no
@@ -368,26 +367,24 @@ class SignalMonitor:
         for signals in asked:
             signals.members = members.get(signals.group, -1)
 
-    def _keep_unverified_problem(self, signals: GroupSignals) -> None:
-        """Keep the problem `no consumers` while the lag or the members are unknown."""
+    def _keep_unverified_problem(self, signals: GroupSignals, *, is_reloading: bool) -> None:
+        """Keep a problem while a shard is loaded again, `no consumers` while lag or members are unknown."""
         before = self.groups.get(signals.group)
-        is_unknown = signals.lag < 0 or (signals.lag > 0 and signals.members < 0)
-        if before is None or not is_unknown or signals.problem is not Problem.NONE:
+        if before is None or signals.problem is not Problem.NONE:
             return
-        if before.problem is Problem.NO_CONSUMERS:
+        is_unknown = signals.lag < 0 or (signals.lag > 0 and signals.members < 0)
+        if is_reloading or (is_unknown and before.problem is Problem.NO_CONSUMERS):
             signals.problem, signals.message = before.problem, before.message
 
-    def _emit_problem_events(self, groups: dict[str, GroupSignals]) -> None:
+    def _emit_problem_events(self, groups: dict[str, GroupSignals], moving: set[str]) -> None:
         now_ms = self._now_ms()
-        known_shards, self._shards = self._shards, set(self._view.owned_shards())
         # The problem of a deleted group has ended, too, but not that of a group with shards of a new owner.
-        has_lost_shards = not known_shards <= self._shards
         for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
             after = groups[group].problem if group in groups else Problem.NONE
             if before is after:
                 continue
-            if before is not Problem.NONE and not has_lost_shards:
+            if before is not Problem.NONE and group not in moving:
                 message = f"group {group} no longer has the problem {before.label}"
                 self._emit_event(SignalEvent(now_ms, group, before.label, began=False, message=message))
             if after is not Problem.NONE:
@@ -397,3 +394,7 @@ class SignalMonitor:
     def _emit_event(self, event: SignalEvent) -> None:
         self.events.append(event)
         self._on_event(event)
+
+
+def _shard_bits(shards: Iterable[int]) -> int:
+    return sum(1 << shard for shard in set(shards))

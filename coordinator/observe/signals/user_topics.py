@@ -11,7 +11,7 @@ rounds of requests for all share-partitions.
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from protocol.state_records import topic_id_text
 
@@ -21,6 +21,14 @@ Answer = TypeVar("Answer")
 TopicPartition = tuple[bytes, int]
 
 _NAMES_MAX = 10_000
+
+
+class MaxLag(NamedTuple):
+    """The share-partition of a group that has the largest lag."""
+
+    records: int
+    partition: TopicPartition
+    start_offset: int
 
 
 class TopicQueries(Protocol):

@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.observe.signals import Problem
-from coordinator.observe.signals.monitor import SignalEvent
+from coordinator.observe.signals.detectors import SignalEvent
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.query_parameters import Limit
 

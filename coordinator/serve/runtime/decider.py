@@ -95,13 +95,13 @@ class ShardServices(NamedTuple):
     limits: RuntimeLimits
 
 
-def work_units(shard: Shard, operation: Operation) -> int:
-    """Return the work to decide and apply an operation in Python code; see `CommitContext.room`."""
+def work_units(shard: Shard, operation: Operation, records: int) -> int:
+    """Return the work of an operation in Python code that created `records`; see `CommitContext.room`."""
     copied = len(shard.packed_state(operation.key) or b"") // 4096
     written = 0
     if operation.decide is Shard.write_state:
         written = sum([len(part.state_batches) for part in operation.unit]) // 16
-    return 16 + copied + written + len(operation.unit)
+    return 4 + 12 * max(1, records) + copied + written + len(operation.unit)
 
 
 def is_atomic(operation: Operation, result: CoordinatorResult) -> bool:

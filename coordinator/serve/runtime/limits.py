@@ -12,8 +12,7 @@ class RuntimeLimits(NamedTuple):
 
     queued_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
-    # Maximum number of operations that one callback of the event loop executes for all shards, in about 10
-    # ms.
+    # Maximum work of one callback of the event loop for all shards, in writes to small states: about 10 ms.
     operations_per_run_max: int = 4_096
     # Bytes of the keys and values in an append; the last operation of the append may exceed this limit.
     bytes_per_append_max: int = 4 << 20
@@ -28,7 +27,7 @@ class RuntimeLimits(NamedTuple):
     # Records and bytes of one step of a maintenance job. A step takes about 5 ms, and clients wait for it.
     job_records_max: int = 200
     job_bytes_max: int = 256 << 10
-    # How long the event loop executes only operations of clients after a step of this size.
+    # How long a job pauses after a step of this size; shorter while the log grows.
     job_pause_s: float = 0.015
     compaction_interval_s: float = 10.0
     # How long a new owner waits for the previous one to finish its append and release the shard.

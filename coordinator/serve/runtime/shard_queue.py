@@ -196,8 +196,9 @@ class ShardQueue(OperationQueue):
             if not batch.has_room():
                 break
             operation = operations[batch.done]
-            batch.room -= work_units(self.shard, operation)
+            records = len(batch.records)
             self._process_operation(batch, operation, commit.accepts_writes)
+            batch.room -= work_units(self.shard, operation, len(batch.records) - records)
             batch.done += 1
         commit.room = batch.room
         commit.decided += batch.done

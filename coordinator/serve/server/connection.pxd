@@ -7,13 +7,12 @@ cdef class Connection
 
 
 @cython.final
-@cython.no_gc
-@cython.freelist(256)
 cdef class ResponseSlot:
     cdef readonly Connection connection
-    cdef readonly Py_ssize_t frame_bytes
+    cdef public Py_ssize_t frame_bytes
     cdef public object response
 
+    cpdef release_memory(self)
     @cython.locals(connection=Connection)
     cpdef respond(self, response)
 
@@ -56,5 +55,5 @@ cdef class Connection:
     cdef bint _may_accept_request(self) except -1
     @cython.locals(slot=ResponseSlot)
     cdef Py_ssize_t _handle_frame(self, bytes frame) except -1
-    @cython.locals(first=ResponseSlot, sent=Py_ssize_t, answers=bytes)
+    @cython.locals(sent=Py_ssize_t, answers=bytes)
     cpdef _flush(self)

@@ -57,8 +57,12 @@ class ResponseSlot:
     frame_bytes: int
     response: bytes | None
 
+    def release_memory(self) -> None:
+        released, self.frame_bytes = self.frame_bytes, 0
+        self.connection._request_memory.adjust_held_bytes(-released)
+
     def __del__(self) -> None:
-        self.connection._request_memory.adjust_held_bytes(-self.frame_bytes)
+        self.release_memory()
 
     def respond(self, response: bytes) -> None:
         """Set the response of the request; write the responses that are ready, in order."""
@@ -280,18 +284,14 @@ class Connection:
     def _flush(self) -> None:
         """Write the ready responses at the head of the queue."""
         slots = self._response_slots
-        if self.disconnected or not slots:
-            return
-        first = slots[0]
-        answers = first.response
-        if answers is None:
+        if self.disconnected or not slots or (answers := slots[0].response) is None:
             return
         assert self._transport is not None
-        slots.popleft()
+        slots.popleft().release_memory()
         if slots and slots[0].response is not None:
             ready = [answers]
             while slots and (response := slots[0].response) is not None:
-                slots.popleft()
+                slots.popleft().release_memory()
                 ready.append(response)
             answers = b"".join(ready)
         if not self._transport.is_closing():
@@ -331,7 +331,8 @@ class Connection:
         assert self._transport is not None
         if self.disconnected or self._transport.is_closing():
             return
-        is_full = self._request_memory.is_full
+        if is_full := self._request_memory.is_full:
+            self._request_memory.waiting.add(self)
         may_accept = self._may_accept_request()
         waits = self._queued_frames or self._unsplit
         if waits and may_accept and not self._awaits_turn:
@@ -339,12 +340,9 @@ class Connection:
             turns = self._listener.untrusted_work if self._unsplit else self._listener.pipelined_work
             turns.add(self.network, self._take_turn)
         read_on = may_accept and not waits and not is_full and not self._draining
-        if is_full:
-            self._request_memory.waiting.add(self)
         if read_on != self._reading:
             self._reading = read_on
-            change_reading = self._transport.resume_reading if read_on else self._transport.pause_reading
-            change_reading()
+            (self._transport.resume_reading if read_on else self._transport.pause_reading)()
 
     def on_memory_available(self) -> None:
         """Resume reading: the request memory has free bytes again."""

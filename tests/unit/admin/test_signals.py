@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, render_exposition, signal_families
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
-from coordinator.observe.signals.monitor import SignalEvent
+from coordinator.observe.signals.detectors import SignalEvent
 from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 

@@ -7,8 +7,8 @@ import pytest
 
 from coordinator.config import load_config
 from coordinator.errors import ConfigError
+from coordinator.observe.signals.detectors import SignalEvent
 from coordinator.observe.signals.event_delivery import EventQueue, EventTopic
-from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, decode_batches
 from tests.kafka_in_memory.kafka import KafkaInMemory

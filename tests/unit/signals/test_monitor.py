@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
 from coordinator.observe.signals.append_sample import AppendSampler
-from coordinator.observe.signals.monitor import SignalEvent
+from coordinator.observe.signals.detectors import SignalEvent
 from coordinator.shard import ShareState
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.observe.signals.detectors import SignalEvent
 from coordinator.observe.signals.event_delivery import WAITING_MAX, EventQueue, Webhook
-from coordinator.observe.signals.monitor import SignalEvent
 from tests.certificates import CertificateAuthority
 
 
