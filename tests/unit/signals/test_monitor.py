@@ -29,6 +29,12 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
     )
 
 
+def find_key_of_other_shard(group_id: str) -> SharePartitionKey:
+    """Return a key of a group that is not in the shard of KEY."""
+    keys = (SharePartitionKey(group_id, KEY.topic_id, number) for number in range(100))
+    return next(key for key in keys if state_partition(key, 2) != NUMBER)
+
+
 class FakeStateView:
     """A fake of the part of `StateView` that the monitor uses."""
 
@@ -202,6 +208,31 @@ async def test_problem_does_not_end_because_its_shard_is_loaded_again(monitor_se
     stuck, no_consumers = ("stuck", True), ("no-consumers", True)
     events = [(each.problem, each.began) for each in monitor_setup.events]
     assert events == [stuck, ("stuck", False), no_consumers, ("no-consumers", False), stuck]
+
+
+async def test_problem_does_not_end_because_one_of_its_shards_is_loaded_again(
+    monitor_setup: MonitorSetup,
+) -> None:
+    monitor_setup.view.states[find_key_of_other_shard(KEY.group_id)] = make_state(start_offset=10)
+    await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
+    await asyncio.sleep(61)
+    await monitor_setup.recompute_signals()
+    del monitor_setup.view.states[KEY]
+    monitor_setup.view.outdated = {NUMBER}
+    await monitor_setup.recompute_signals()
+    assert [(each.problem, each.began) for each in monitor_setup.events] == [("stuck", True)]
+
+
+async def test_move_of_a_shard_hides_only_the_ends_of_its_own_problems(monitor_setup: MonitorSetup) -> None:
+    other = find_key_of_other_shard("other")
+    monitor_setup.members = 0
+    monitor_setup.view.states[other] = make_state()
+    await monitor_setup.compute_signals()
+    monitor_setup.view.states = {other: make_state(start_offset=10)}
+    monitor_setup.view.shards.remove(NUMBER)
+    await monitor_setup.monitor.compute_signals()
+    events = [(each.group, each.began) for each in monitor_setup.events]
+    assert sorted(events) == [(KEY.group_id, True), ("other", False), ("other", True)]
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
