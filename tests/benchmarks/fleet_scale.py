@@ -18,7 +18,7 @@ from tests.kafka_in_memory.group import GroupInMemory
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
 
-SIZES = (3, 10, 30, 100, 200, 500)
+SIZES = (3, 10, 30, 100, 200)
 SHARDS = 1_000
 IDLE_S = 120.0
 # Kafka's defaults: group.initial.rebalance.delay.ms and broker.session.timeout.ms.

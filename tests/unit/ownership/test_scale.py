@@ -83,7 +83,7 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
 @pytest.mark.slow
 def test_request_rate_and_failover_time_of_10_coordinators_are_limited() -> None:
     """The request rate and the failover time do not grow with the number of coordinators. docs/scale.md has
-    the values for 500.
+    the values for 200.
     """
     cost = measure_group(10, shards=100)
     assert cost.idle_requests_per_s < 1.6
