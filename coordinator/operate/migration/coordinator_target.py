@@ -154,7 +154,13 @@ class CoordinatorTarget(MigrationTarget):
 
         async def read_held_states(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await requests.read_held_states(client, {key: wanted[key] for key in keys}, held, unknown)
+            await requests.read_held_states(
+                client,
+                {key: wanted[key] for key in keys},
+                held,
+                unknown,
+                stores_complete_count=self._server.stores_complete_count,
+            )
             done += len(keys)
             progress("reading the target", done, len(wanted))
 
@@ -182,7 +188,12 @@ class CoordinatorTarget(MigrationTarget):
 
         async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await requests.replace_states(client, {key: wanted[key] for key in keys}, failures)
+            await requests.replace_states(
+                client,
+                {key: wanted[key] for key in keys},
+                failures,
+                stores_complete_count=self._server.stores_complete_count,
+            )
             done += len(keys)
             progress("writing", done, len(written))
 

@@ -37,6 +37,8 @@ async def read_held_states(
     wanted: Mapping[SharePartitionKey, ComparableState],
     held: dict[SharePartitionKey, ComparableState],
     unknown_topics: set[SharePartitionKey],
+    *,
+    stores_complete_count: bool,
 ) -> None:
     """Read the states of share-partitions into `held`, and those without a topic into `unknown_topics`.
 
@@ -55,7 +57,7 @@ async def read_held_states(
             )
         shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
         there = ComparableState(shown[0], shown[1], shown[1], shown[2], shown[3], None)
-        begun = _is_interrupted_replacement(there, wanted[key])
+        begun = _is_interrupted_replacement(there, wanted[key], stores_complete_count)
         if begun or shown == _NOTHING or there == wanted[key]._replace(batches=None):
             to_read[key] = there
         else:
@@ -71,7 +73,7 @@ async def read_held_states(
             held[key] = there = there._replace(
                 state_epoch=result.state_epoch, start_offset=result.start_offset, batches=batches
             )
-            begun = not batches and _is_interrupted_replacement(there, wanted[key])
+            begun = not batches and _is_interrupted_replacement(there, wanted[key], stores_complete_count)
             if begun and there != wanted[key]:
                 del held[key]
         elif result.error_code != ErrorCode.FENCED_LEADER_EPOCH:
@@ -94,6 +96,8 @@ async def replace_states(
     client: ShareCoordinatorClient,
     wanted: Mapping[SharePartitionKey, ComparableState],
     failures: Failures,
+    *,
+    stores_complete_count: bool,
 ) -> None:
     """Replace the state of share-partitions at a coordinator.
 
@@ -102,9 +106,12 @@ async def replace_states(
     """
     await delete_states(client, list(wanted), failures)
     wanted = {key: state for key, state in wanted.items() if key not in failures}
+    begun = {
+        key: _find_start_offset_for_initialize(state, stores_complete_count) for key, state in wanted.items()
+    }
     parts: dict[SharePartitionKey, Any] = {
-        key: initialize_api.PartitionData(key.partition, state.state_epoch, _initial_start_offset(state))
-        for key, state in wanted.items()
+        key: initialize_api.PartitionData(key.partition, wanted[key].state_epoch, start_offset)
+        for key, start_offset in begun.items()
     }
     await _send_collecting_failures(client, INITIALIZE, parts, failures)
     parts = {
@@ -128,22 +135,27 @@ async def replace_states(
     await _send_collecting_failures(client, WRITE, parts, failures)
 
 
-def _initial_start_offset(state: ComparableState) -> int:
+def _find_start_offset_for_initialize(state: ComparableState, stores_complete_count: bool) -> int:
     """Return the start offset for Initialize: the state's, or -1 if its complete count is unknown.
 
     Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
-    is unknown, the start offset is therefore sent with Write instead.
+    is unknown and the target stores complete counts, the start offset is therefore sent with Write instead.
     """
-    return NO_START_OFFSET if state.delivery_complete_count == NO_COMPLETE_COUNT else state.start_offset
+    if stores_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
+        return NO_START_OFFSET
+    return state.start_offset
 
 
-def _is_interrupted_replacement(there: ComparableState, wanted: ComparableState) -> bool:
+def _is_interrupted_replacement(
+    there: ComparableState, wanted: ComparableState, stores_complete_count: bool
+) -> bool:
     """Return whether a state is the intermediate one that an interrupted `replace_states` leaves."""
-    start_offset = _initial_start_offset(wanted)
+    first_offset = _find_start_offset_for_initialize(wanted, stores_complete_count)
+    counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not stores_complete_count else 0
     return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
         wanted.state_epoch,
-        start_offset,
-        NO_COMPLETE_COUNT if start_offset == NO_START_OFFSET else 0,
+        first_offset,
+        counted,
     ) and there.leader_epoch in (0, wanted.leader_epoch_max)
 
 
