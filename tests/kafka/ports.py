@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-_LOWEST = 15_000
+# Above 15002, where Spark Connect listens.
+_LOWEST = 15_010
 _handed_out: set[int] = set()
 # Tests seed the shared generator of `random`, so this module uses its own.
 _dice = random.SystemRandom()

@@ -93,7 +93,6 @@ async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
     async with topic_log(built_in.broker.bootstrap, name) as log:
         at = await append_durably(log, 0, [(b"k", b"v")])
         assert await append_durably(log, 0, records) == at + 1
-    async with topic_log(built_in.broker.bootstrap, name, own=False, read_only=True) as log:
         found = (await read_all(log, range(1)))[0]
         assert [offset - at for offset, _, _ in found] == list(range(3_001))
     warnings = [record.getMessage() for record in caplog.records if name in record.getMessage()]
