@@ -273,7 +273,8 @@ def keeps_request_memory_of_lost_connections(patch: Patch) -> None:
     handle_loss = Connection.connection_lost
 
     def connection_lost(self: Any, exc: Any) -> None:
-        self._response_slots.clear()
+        for slot in self._response_slots:
+            slot.frame_bytes = 0
         handle_loss(self, exc)
 
     _replace_in_connection(patch, connection_lost=connection_lost)
