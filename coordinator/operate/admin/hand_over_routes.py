@@ -119,7 +119,12 @@ async def _wait_for_hand_over(
     view.hand_over(shard, instance)
     try:
         async with asyncio.timeout(_HAND_OVER_TIMEOUT_S):
-            while runtime.owns(shard) or shard in runtime.resigning_shards:
+            # The shard is released before the group has named its new owner.
+            while (
+                runtime.owns(shard)
+                or shard in runtime.resigning_shards
+                or (previous_owner is not None and owners.owner(shard) == previous_owner)
+            ):
                 if owners.generation not in (generation, None) and shard not in runtime.resigning_shards:
                     raise OperationFailed(
                         f"the group's leader left shard {shard} here; check that the other coordinator is "
