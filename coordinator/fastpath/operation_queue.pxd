@@ -9,7 +9,7 @@ cdef class CommitContext:
     cdef public double now_s
     cdef public bint accepts_writes
     cdef public tuple gathered
-    cdef public Py_ssize_t room
+    cdef public Py_ssize_t work_left
     cdef public Py_ssize_t decided
 
 
@@ -17,7 +17,7 @@ cdef class CommitContext:
 cdef class CommitBatch:
     cdef public list operations
     cdef public Py_ssize_t last
-    cdef public Py_ssize_t room
+    cdef public Py_ssize_t work_left
     cdef public Py_ssize_t done
     cdef public int64_t bytes_max
     cdef public object now_ms
@@ -26,11 +26,11 @@ cdef class CommitBatch:
     cdef public list units
     cdef public Py_ssize_t append_bytes
 
-    cpdef bint has_room(self)
+    cpdef bint may_continue(self)
 
 
 @cython.locals(batch=CommitBatch)
-cpdef CommitBatch new_batch(list operations, Py_ssize_t last, Py_ssize_t room, int64_t bytes_max, now_ms)
+cpdef CommitBatch new_batch(list operations, Py_ssize_t last, Py_ssize_t work_left, int64_t bytes_max, now_ms)
 
 
 cdef class QueuedOperation:

@@ -17,13 +17,15 @@ Encoded = tuple[bytes, bytes | None]
 class CommitContext:
     """Values for all batches of one run of the commit scheduler.
 
-    `gathered` is the `PendingEntries` of the log, or None. `room` is the work that the run may still do, in
-    units of one write to a small state (2 µs); the limit keeps the event loop responsive. `decided` is the
+    `gathered` is the `PendingEntries` of the log, or None. `work_left` is the work that the run may still do,
+    in units of one write to a small state (2 µs); the limit keeps the event loop responsive. `decided` is the
     number of operations executed so far.
     """
 
-    def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
-        self.room = room
+    def __init__(
+        self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, work_left: int
+    ) -> None:
+        self.work_left = work_left
         self.decided = 0
         self.now_ms = now_ms
         self.now_s = now_s
@@ -34,15 +36,15 @@ class CommitContext:
 class CommitBatch:
     """Operations whose records are appended together, and the records so far; created by `new_batch`.
 
-    The batch executes the first `last` of `operations` while it has `room` (see `CommitContext`); `done` is
-    the number of those executed so far. A unit is a range of `records` that the log stores completely or not
-    at all; the log stores each other record independently. An element of `records` is None if the write
-    kernel has applied the record and nothing has to be done when the record is durable.
+    The batch executes the first `last` of `operations` while `work_left` (see `CommitContext`) is positive;
+    `done` is the number of those executed so far. A unit is a range of `records` that the log stores
+    completely or not at all; the log stores each other record independently. An element of `records` is None
+    if the write kernel has applied the record and nothing has to be done when the record is durable.
     """
 
     operations: list[Any]
     last: int
-    room: int
+    work_left: int
     bytes_max: int
     now_ms: int
     done: int
@@ -51,9 +53,9 @@ class CommitBatch:
     units: list[tuple[int, int]]
     append_bytes: int
 
-    def has_room(self) -> bool:
+    def may_continue(self) -> bool:
         """Return whether the batch may execute another operation."""
-        return self.done < self.last and self.append_bytes < self.bytes_max and self.room > 0
+        return self.done < self.last and self.append_bytes < self.bytes_max and self.work_left > 0
 
     def add(self, records: Sequence[Any], encoded: Sequence[Encoded], *, is_unit: bool) -> None:
         """Add the records of an operation; the caller has applied them."""
@@ -64,10 +66,10 @@ class CommitBatch:
         self.append_bytes += sum(map(size_bytes, encoded))
 
 
-def new_batch(operations: list[Any], last: int, room: int, bytes_max: int, now_ms: int) -> CommitBatch:
+def new_batch(operations: list[Any], last: int, work_left: int, bytes_max: int, now_ms: int) -> CommitBatch:
     """Return a commit batch for the first `last` of `operations`, without records yet."""
     batch = CommitBatch.__new__(CommitBatch)
-    batch.operations, batch.last, batch.room = operations, last, room
+    batch.operations, batch.last, batch.work_left = operations, last, work_left
     batch.bytes_max, batch.now_ms = bytes_max, now_ms
     batch.done = batch.append_bytes = 0
     batch.records, batch.encoded, batch.units = [], [], []

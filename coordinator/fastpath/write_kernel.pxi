@@ -55,7 +55,7 @@ cdef class WriteKernel(WriteDecider):
         self.updates_max, self.update_bytes_min = policy.updates_max, policy.update_bytes_min
         self.live_bytes = 0
         try:
-            while batch.done < batch.last and batch.append_bytes < batch.bytes_max and batch.room > 0:
+            while batch.done < batch.last and batch.append_bytes < batch.bytes_max and batch.work_left > 0:
                 if type(operations[batch.done]) is not WriteOperation:
                     break
                 part = <WriteOperation> operations[batch.done]
@@ -85,8 +85,8 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     if not _open_state(&state, <bytes> packed):
         return False
     held_bytes = state.batches_bytes
-    batch.room -= 1 + held_bytes // STATE_BYTES_PER_UNIT
-    batch.room -= part.entry.batch_count * BATCH_BYTES // WRITTEN_BYTES_PER_UNIT
+    batch.work_left -= 1 + held_bytes // STATE_BYTES_PER_UNIT
+    batch.work_left -= part.entry.batch_count * BATCH_BYTES // WRITTEN_BYTES_PER_UNIT
     if not _apply_entry(kernel, batch, part, &state):
         return False
     kernel.live_bytes += state.batches_bytes - held_bytes

@@ -149,11 +149,11 @@ def hash_partitions(identities: Sequence[bytes], state_partitions: int) -> Ints:
     hash_by_group = {group: java_hash(f"{group}:") for group in set(groups)}
     value = np.array([hash_by_group[group] for group in groups], np.uint64) * _HASH_WEIGHTS[0] * np.uint64(31)
     value = value + (topics * _HASH_WEIGHTS).sum(axis=1, dtype=np.uint64) & _HASH_MASK
-    distinct, place = np.unique(partitions, return_inverse=True)
+    distinct, inverse = np.unique(partitions, return_inverse=True)
     suffixes = [f":{partition}" for partition in distinct.tolist()]
-    factor = np.array([pow(31, len(suffix), 1 << 32) for suffix in suffixes], np.uint64)[place]
+    factor = np.array([pow(31, len(suffix), 1 << 32) for suffix in suffixes], np.uint64)[inverse]
     value = (
-        value * factor + np.array([java_hash(suffix) for suffix in suffixes], np.uint64)[place] & _HASH_MASK
+        value * factor + np.array([java_hash(suffix) for suffix in suffixes], np.uint64)[inverse] & _HASH_MASK
     )
     # The absolute value of a signed integer; the least integer has none, so Kafka uses 0.
     absolute: Ints = np.abs(value.astype(np.uint32).view(np.int32).astype(np.int64))

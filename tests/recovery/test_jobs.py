@@ -240,6 +240,8 @@ def test_rewrite_refuses_target_with_different_state(source: SegmentSource, tmp_
     assert (again.is_successful, again.actions) == (True, {"already there": again.share_partitions})
     with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
         rewrite_journal(source, folder, 6)
+    with pytest.raises(ConfigError, match="it must be at most 10000"):
+        rewrite_journal(source, tmp_path / "large", 10_001)
     other = SegmentSource(str(write_log(tmp_path / "other", SimulatedShareGroups(9).run_steps(200).log)))
     with pytest.raises(MigrationRefused, match="the target has state that differs from the source"):
         rewrite_journal(other, folder, 5)

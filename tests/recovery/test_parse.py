@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coordinator.log.claims import owner_epoch_headers, read_owner_epoch
 from coordinator.recovery.decode import RecordKind, decode
-from coordinator.recovery.parse import parse, parse_readable
+from coordinator.recovery.parse import parse, parse_around_damage, parse_readable
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import RECORDS
 from protocol.errors import DecodeError
@@ -134,6 +134,23 @@ def test_batch_with_valid_crc_and_invalid_records_is_refused() -> None:
     assert (len(found.records), found.used_bytes) == (2, 2 * len(good))
     assert found.found
     assert parse_readable(1, good + good).found is None
+
+
+FIRST, SECOND = (encode_batch(log_offset, 5, [(b"key", b"value")]) for log_offset in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("data", "damaged", "records"),
+    [
+        pytest.param(FIRST[:-1] + b"?" + SECOND, (0, 0), 1, id="damaged batch"),
+        pytest.param(FIRST + bytes(20), (0, 9), 1, id="less than a header"),
+        pytest.param(FIRST[:8] + bytes(4) + FIRST[12:] + SECOND, (0, 0), 0, id="invalid size"),
+    ],
+)
+def test_damage_is_reported_and_skipped(data: bytes, damaged: tuple[int, int], records: int) -> None:
+    found = list(parse_around_damage(1, data, 0, 10, "a file"))
+    assert [(each.first, each.last) for part in found for each in part.damages] == [damaged]
+    assert sum(map(len, found)) == records
 
 
 @given(kafkas_logs | our_logs)

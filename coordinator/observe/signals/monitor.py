@@ -8,7 +8,7 @@ The stored data per share-partition (when its start offset last moved) is limite
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from copy import copy
 from heapq import nlargest
 from itertools import islice
@@ -24,6 +24,7 @@ from coordinator.observe.signals.detectors import (
     SignalLimits,
     find_problem,
 )
+from coordinator.observe.signals.group_shards import GroupShards
 from coordinator.observe.signals.losses import LossCounter, ReadSkips, StartOffsetHistory
 from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.user_topics import (
@@ -102,9 +103,7 @@ class SignalMonitor:
         self._last_pass_s: float | None = None
         self._outdated: Collection[int] = ()
         self._queries_left_s = QUERIES_S
-        # The shards of this process when the last pass began, and those of each group, as bits.
-        self._owned = 0
-        self._shards_by_group: dict[str, int] = {}
+        self._shards = GroupShards()
         # Groups without the end offsets of some share-partitions in this pass.
         self._groups_without_ends: set[str] = set()
         self._stuck: dict[str, TopicPartition] = {}
@@ -160,10 +159,13 @@ class SignalMonitor:
             return
         began_s = asyncio.get_running_loop().time()
         self._queries_left_s = QUERIES_S
-        owned = _shard_bits(self._view.owned_shards())
+        self._shards.begin_pass(self._view.owned_shards())
+        # A pass that failed has left its values.
+        self._groups_without_ends.clear()
+        self._most_lag.clear()
+        self._stuck.clear()
         groups: dict[str, GroupSignals] = {}
         moved: dict[SharePartitionKey, StartOffsetHistory] = {}
-        shards_before, self._shards_by_group = self._shards_by_group, {}
         self._add_loaded_shards()
         part: list[tuple[SharePartitionKey, ShareState]] = []
         async for entry in self._view.share_partitions():
@@ -175,15 +177,11 @@ class SignalMonitor:
         for group in self._groups_without_ends:
             groups[group].lag = -1
             self._most_lag.pop(group, None)
-        self._groups_without_ends.clear()
         # A shard that is loaded again has no states meanwhile.
-        outdated = _shard_bits(self._outdated)
-        reloading = {group for group, shards in shards_before.items() if shards & outdated}
+        reloading = self._shards.keep_reloading(self._outdated)
         for group in reloading & self.groups.keys():
             groups.setdefault(group, copy(self.groups[group]))
-            shards = self._shards_by_group.get(group, 0) | shards_before[group] & outdated
-            self._shards_by_group[group] = shards
-        if outdated:
+        if self._outdated:
             moved = {key: each for key, each in self._moved.items() if self._is_state_outdated(key)} | moved
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
@@ -201,10 +199,8 @@ class SignalMonitor:
             self._losses.add_losses_to(signals)
             signals.problem, signals.message = find_problem(signals, self._limits)
             self._keep_unverified_problem(signals, is_reloading=signals.group in reloading)
-        lost = self._owned & ~_shard_bits(self._view.owned_shards())
-        moving = {group for group, shards in shards_before.items() if shards & lost}
-        self._emit_problem_events(groups, moving)
-        self.groups, self._owned = groups, owned
+        self._emit_problem_events(groups, self._shards.moving(self._view.owned_shards()))
+        self.groups = groups
 
     def _add_loaded_shards(self) -> None:
         loaded, self._loaded = self._loaded, {}
@@ -231,8 +227,7 @@ class SignalMonitor:
             if ends is None:
                 self._groups_without_ends.add(key.group_id)
             end = None if ends is None else ends.get((key.topic_id, key.partition))
-            shard = 1 << state_partition(key, self._view.state_partitions)
-            self._shards_by_group[key.group_id] = self._shards_by_group.get(key.group_id, 0) | shard
+            self._shards.add(key, self._view.state_partitions)
             self._add_share_partition(signals, key, state, end, now_s, moved)
 
     async def _request_end_offsets(
@@ -394,7 +389,3 @@ class SignalMonitor:
     def _emit_event(self, event: SignalEvent) -> None:
         self.events.append(event)
         self._on_event(event)
-
-
-def _shard_bits(shards: Iterable[int]) -> int:
-    return sum(1 << shard for shard in set(shards))

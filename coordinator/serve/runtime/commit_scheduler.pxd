@@ -10,7 +10,7 @@ cdef class CommitScheduler:
     cdef object _log
     cdef object _loop
     cdef object _metrics
-    cdef Py_ssize_t _operations_per_run_max
+    cdef Py_ssize_t _work_per_run_max
     cdef bint _run_scheduled
     cdef list _scheduled
     cdef readonly WriteDecider kernel

@@ -42,7 +42,7 @@ class CommitScheduler:
         self._group_commit_log = log if isinstance(log, GroupCommitLog) else None
         self._clock = clock
         self._metrics = metrics
-        self._operations_per_run_max = limits.operations_per_run_max
+        self._work_per_run_max = limits.work_per_run_max
         self._scheduled: list[OperationQueue] = []
         self._run_scheduled = False
         self._linger: GroupCommitLinger | None = None
@@ -105,12 +105,13 @@ class CommitScheduler:
         gathered = None if log is None else log.take_pending_entries()
         try:
             accepts_writes = gathered is not None or self._log.health() is None
-            room = self._operations_per_run_max
-            commit = CommitContext(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, room)
+            commit = CommitContext(
+                self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, self._work_per_run_max
+            )
             if kernel is not None:
                 kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
             for at, queue in enumerate(queues):
-                if commit.room <= 0:
+                if commit.work_left <= 0:
                     # The remaining queues are processed first in the next run.
                     self._scheduled = queues[at:] + self._scheduled
                     break

@@ -95,13 +95,19 @@ class ShardServices(NamedTuple):
     limits: RuntimeLimits
 
 
+# The work of an operation in Python code, in units of `CommitContext.work_left`:
+# of the operation, of each of its records, and bytes per unit of copied states and of written batches.
+_OPERATION_WORK, _RECORD_WORK = 4, 12
+_STATE_BYTES_PER_UNIT, _WRITTEN_BYTES_PER_UNIT = 4096, 16
+
+
 def work_units(shard: Shard, operation: Operation, records: int) -> int:
-    """Return the work of an operation in Python code that created `records`; see `CommitContext.room`."""
-    copied = len(shard.packed_state(operation.key) or b"") // 4096
+    """Return the work of an operation in Python code that created this number of records."""
+    copied = len(shard.packed_state(operation.key) or b"") // _STATE_BYTES_PER_UNIT
     written = 0
     if operation.decide is Shard.write_state:
-        written = sum([len(part.state_batches) for part in operation.unit]) // 16
-    return 4 + 12 * max(1, records) + copied + written + len(operation.unit)
+        written = sum([len(part.state_batches) for part in operation.unit]) // _WRITTEN_BYTES_PER_UNIT
+    return _OPERATION_WORK + _RECORD_WORK * max(1, records) + copied + written + len(operation.unit)
 
 
 def is_atomic(operation: Operation, result: CoordinatorResult) -> bool:

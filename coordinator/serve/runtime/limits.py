@@ -13,7 +13,7 @@ class RuntimeLimits(NamedTuple):
     queued_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
     # Maximum work of one callback of the event loop for all shards, in writes to small states: about 10 ms.
-    operations_per_run_max: int = 4_096
+    work_per_run_max: int = 4_096
     # Bytes of the keys and values in an append; the last operation of the append may exceed this limit.
     bytes_per_append_max: int = 4 << 20
     write_timeout_s: float = 5.0

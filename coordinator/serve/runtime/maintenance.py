@@ -1,9 +1,9 @@
 """Periodic jobs: snapshots of cold state, pruning and compaction.
 
 Each job is an operation in the queue of its shard, and is executed in order, like the operations of clients.
-A job creates few records in one step and pauses after each step, so that clients wait at most a few ms and
-most of the time of the event loop is theirs. Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4
-for cold snapshots and pruning.
+A job creates few records in one step and pauses after each step. Clients therefore wait a few ms, and the job
+takes about a quarter of the time of the event loop, or more while the log grows. Source:
+ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
 """
 
 import asyncio

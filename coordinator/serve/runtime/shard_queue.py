@@ -188,22 +188,24 @@ class ShardQueue(OperationQueue):
         self._queue = []
         self._clear_queued_keys()
         last = min(len(operations), self._batch_operations_max)
-        self._batch = batch = new_batch(operations, last, commit.room, self._batch_bytes_max, commit.now_ms)
+        self._batch = batch = new_batch(
+            operations, last, commit.work_left, self._batch_bytes_max, commit.now_ms
+        )
         kernel = self._scheduler.kernel if commit.accepts_writes else None
         while True:
             if kernel is not None:
                 kernel.decide_writes(self.shard, batch, self._awaiting_append)
-            if not batch.has_room():
+            if not batch.may_continue():
                 break
             operation = operations[batch.done]
             records = len(batch.records)
             self._process_operation(batch, operation, commit.accepts_writes)
-            batch.room -= work_units(self.shard, operation, len(batch.records) - records)
+            batch.work_left -= work_units(self.shard, operation, len(batch.records) - records)
             batch.done += 1
-        commit.room = batch.room
+        commit.work_left = batch.work_left
         commit.decided += batch.done
         if batch.done < len(operations):
-            # Operations for which the append has no room stay first in the queue.
+            # The other operations stay first in the queue.
             self._queue = operations[batch.done :] + self._queue
             self._clear_queued_keys()
         self._batch = None

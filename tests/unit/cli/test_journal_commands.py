@@ -130,6 +130,14 @@ def test_dump_of_an_empty_state_partition_is_empty(
     assert "--partition=999 cannot be used: it must be from 0 to " in unknown.err
 
 
+def test_dump_of_a_journal_whose_creation_was_interrupted_is_empty(
+    share_coordinator: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / f"{1:020d}.journal").write_bytes(bytes(1 << 20))
+    for partition in ((), ("-p", "0")):
+        assert share_coordinator("journal", "dump", str(tmp_path), *partition) == (0, "", "")
+
+
 @pytest.mark.parametrize("command", ["verify", "dump"])
 def test_folder_without_a_journal_is_an_error(
     share_coordinator: CommandLine, tmp_path: Path, command: str

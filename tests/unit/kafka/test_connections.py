@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -133,6 +134,38 @@ def test_concurrent_requests_share_the_attempt_to_connect(monkeypatch: pytest.Mo
         await brokers.close()
 
     monkeypatch.setattr(connections, "create_conn", connect_without_answer)
+    run(run_test())
+
+
+def test_connection_of_an_unanswered_request_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graceful close would wait for the broker, so its socket would stay open."""
+    transport = Mock()
+
+    class SilentConnection:
+        host, port, _writer = "broker", 9092, Mock(transport=transport)
+
+        def connected(self) -> bool:
+            return True
+
+        async def send(self, request: Any) -> None:
+            raise TimeoutError
+
+        def close(self, **reason: Any) -> None:
+            self._writer = None
+
+    async def connect(host: str, port: int, **options: Any) -> SilentConnection:
+        return SilentConnection()
+
+    async def run_test() -> None:
+        brokers = Brokers("broker:9092", "state", request_timeout_s=TIMEOUT_S)
+        brokers._connections.add_address(1, "broker", 9092)
+        with pytest.raises(NoResponse) as failed:
+            await brokers.delete_records(1, {0: 5})
+        assert failed.value.sent
+        transport.abort.assert_called_once_with()
+        await brokers.close()
+
+    monkeypatch.setattr(connections, "create_conn", connect)
     run(run_test())
 
 

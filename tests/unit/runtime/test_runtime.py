@@ -11,14 +11,18 @@ from coordinator.client.rpcs import DELETE, INITIALIZE, READ, WRITE, Rpc
 from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.runtime.operations import AwaitableOperation
 from coordinator.serve.service import Service
+from coordinator.shard import CoordinatorResult, Shard, SnapshotLimits
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
+from protocol.state_records import SharePartitionKey
 from tests.builders import (
     ACKNOWLEDGED,
+    KEY,
     TOPIC_ID,
     execute,
     make_initialize,
@@ -128,7 +132,10 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
 
 
 async def test_operations_in_one_run_of_the_commit_scheduler_are_limited() -> None:
-    """An operation that runs without compiled code counts as 16; other shards wait for the next run."""
+    """An operation that runs without compiled code counts as 16, and more for each record that it creates.
+
+    Other shards wait for the next run.
+    """
 
     class RunRecordingLog(BlockingLog):
         def health(self) -> str | None:
@@ -140,13 +147,26 @@ async def test_operations_in_one_run_of_the_commit_scheduler_are_limited() -> No
             super().append(state_partition, records, *arguments)
 
     runs = [0]
-    driver = RuntimeDriver(RunRecordingLog(4), RuntimeLimits(operations_per_run_max=32), 4)
+    driver = RuntimeDriver(RunRecordingLog(4), RuntimeLimits(work_per_run_max=32), 4)
     driver.log.blocking = False
     await driver.runtime.start()
     await driver.wait_until(lambda: driver.runtime.health() == [])
     results = await driver.send_request(INITIALIZE, *(make_initialize(partition=n) for n in range(16)))
     assert [result.error_code for result in results] == [ErrorCode.NONE] * 16
     assert [count for count in runs if count] == [2] * 8
+
+    def snapshot_all(shard: Shard, key: SharePartitionKey, *_: Any) -> CoordinatorResult:
+        return CoordinatorResult(
+            shard.snapshot_before(100, now_ms=1, limits=SnapshotLimits(9, 1_000_000)), key
+        )
+
+    runs[:] = [0]
+    steps = [AwaitableOperation(snapshot_all, KEY) for _ in range(4)]
+    for runner, step in zip(driver.runtime._runners, steps, strict=True):
+        runner.submit(step)
+    for step in steps:
+        await step.outcome
+    assert [count for count in runs if count] == [len(runner.shard) for runner in driver.runtime._runners]
     await driver.runtime.stop()
 
 

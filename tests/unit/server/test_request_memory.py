@@ -167,8 +167,6 @@ async def test_requests_in_flight_are_limited(in_flight_max: int) -> None:
             respond(b"%d" % clients.handler.respond.index(respond))
         answered += len(in_progress)
     assert b"".join(transport.written) == b"012"
-    clients.handler.respond.clear()
-    del respond
     assert clients.request_memory.held_bytes == 0
     assert (transport.is_read, client.busy) == (True, False)
 
@@ -177,6 +175,17 @@ async def test_client_is_not_read_when_its_frame_fills_the_request_memory() -> N
     client, transport = SharedMemoryConnections(bytes_max=100).open_connection()
     client.data_received(frame(1))
     assert not transport.is_read
+
+
+async def test_client_is_read_after_its_response_although_memory_is_nearly_full() -> None:
+    clients = SharedMemoryConnections(bytes_max=1_000)
+    other, _ = clients.open_connection()
+    other.data_received(frame(1, 850)[:-1])
+    client, transport = clients.open_connection()
+    client.data_received(frame(2, 200))
+    assert not transport.is_read
+    clients.handler.respond[-1](b"2")
+    assert transport.is_read
 
 
 async def test_client_that_does_not_read_responses_is_not_read() -> None:

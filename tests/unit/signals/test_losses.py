@@ -19,6 +19,7 @@ from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, AVAILABLE, KEY, BatchTuple, pack_batches
 from tests.unit.log.kafka_logs import run_simulated
@@ -26,10 +27,11 @@ from tests.unit.log.kafka_logs import run_simulated
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 READ_S = 1.0
+NUMBER = state_partition(KEY, 2)
 
 
 class SkippingCoordinator:
-    """A coordinator with one shard: its log, its state, its monitor and the log start of the user topic."""
+    """A coordinator with two shards, one of which has state; also the log start of the user topic."""
 
     def __init__(self) -> None:
         self.shard = Shard(0, SnapshotPolicy())
@@ -37,6 +39,7 @@ class SkippingCoordinator:
         self.log_start = 0
         self.reads = 0
         self.is_log_readable = True
+        self.outdated: Collection[int] = ()
         self.monitor = SignalMonitor(
             self,  # type: ignore[arg-type]
             topics=self,  # type: ignore[arg-type]
@@ -49,13 +52,13 @@ class SkippingCoordinator:
 
     # The methods of `StateView`, of the log and of the cluster that the monitor calls.
 
-    state_partitions = 1
+    state_partitions = 2
 
     def owned_shards(self) -> list[int]:
-        return [0]
+        return [0, 1]
 
     def outdated_partitions(self) -> Collection[int]:
-        return ()
+        return self.outdated
 
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
         for entry in self.shard.items():
@@ -81,7 +84,7 @@ class SkippingCoordinator:
     async def _read_skips(
         self, number: int, from_offsets: Mapping[SharePartitionKey, int]
     ) -> Mapping[SharePartitionKey, LoggedSkips]:
-        assert number == 0
+        assert number == NUMBER
         self.reads += 1
         await asyncio.sleep(READ_S)
         if not self.is_log_readable:
@@ -168,6 +171,18 @@ async def test_skip_in_the_append_in_flight_is_counted_once(coordinator: Skippin
     assert coordinator.reads == 2
 
 
+async def test_skip_is_counted_once_while_another_shard_is_loaded(coordinator: SkippingCoordinator) -> None:
+    await coordinator.monitor.compute_signals()
+    coordinator.outdated = [1 - NUMBER]
+    coordinator.log_start = 1_000
+    # Nothing waits in the share-partition any more.
+    coordinator.append_update(start_offset=1_000)
+    for _ in range(2):
+        assert await coordinator.count_lost() == 1_000
+        await asyncio.sleep(PAUSE_PER_READ * READ_S)
+    assert coordinator.reads == 1
+
+
 async def test_log_is_read_at_most_a_tenth_of_the_time(coordinator: SkippingCoordinator) -> None:
     await coordinator.monitor.compute_signals()
     for offset in range(1, 101):
@@ -188,7 +203,7 @@ async def test_unreadable_log_is_reported(
     coordinator.log_start, coordinator.is_log_readable = 8, False
     coordinator.append_update(start_offset=8)
     assert await coordinator.count_lost() == 0
-    assert "State partition 0 cannot be read, so lost records are not counted: no disk" in caplog.text
+    assert f"State partition {NUMBER} cannot be read, so lost records are not counted: no disk" in caplog.text
 
 
 async def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> None:

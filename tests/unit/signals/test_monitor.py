@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
-from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
+from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor, monitor
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.detectors import SignalEvent
 from coordinator.shard import ShareState
@@ -221,6 +221,47 @@ async def test_problem_does_not_end_because_one_of_its_shards_is_loaded_again(
     monitor_setup.view.outdated = {NUMBER}
     await monitor_setup.recompute_signals()
     assert [(each.problem, each.began) for each in monitor_setup.events] == [("stuck", True)]
+
+
+async def test_lag_is_unknown_without_the_end_offsets_of_all_share_partitions(
+    monitor_setup: MonitorSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "SLICE", 1)
+    monitor_setup.view.states[find_key_of_other_shard(KEY.group_id)] = make_state()
+    monitor_setup.topics.delay_s = 0.75 * monitor.QUERIES_S
+    signals = await monitor_setup.compute_signals()
+    assert (signals.lag, signals.oldest_record_age_s) == (-1, -1)
+    monitor_setup.topics.delay_s = 0.0
+    assert (await monitor_setup.recompute_signals()).lag == 20
+
+
+async def test_pass_that_failed_has_no_effect_on_the_next_one(monitor_setup: MonitorSetup) -> None:
+    async def fail_after_one_state() -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+        for number in range(monitor.SLICE):
+            yield KEY._replace(group_id="deleted", partition=number), make_state((0, 1, AVAILABLE, 1))
+        raise RuntimeError("a defect")
+
+    monitor_setup.topics.fails = True
+    monitor_setup.view.share_partitions, states = fail_after_one_state, monitor_setup.view.share_partitions
+    with pytest.raises(RuntimeError):
+        await monitor_setup.compute_signals()
+    monitor_setup.view.share_partitions = states
+    assert (await monitor_setup.recompute_signals()).lag == -1
+
+
+async def test_pause_depends_on_the_work_and_not_on_the_waits_of_a_pass(
+    monitor_setup: MonitorSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The process serves brokers all the time, so all of it is CPU time.
+    monkeypatch.setattr(monitor, "cpu_seconds", lambda: asyncio.get_running_loop().time())
+    monitor_setup.view.states[KEY] = make_state()
+    monitor_setup.topics.delay_s = 10.0
+    running = asyncio.create_task(monitor_setup.monitor.run())
+    await asyncio.sleep(11.0)
+    first = monitor_setup.monitor.groups
+    await asyncio.sleep(monitor.PASS_INTERVAL_S + 10.0)
+    assert monitor_setup.monitor.groups is not first
+    running.cancel()
 
 
 async def test_move_of_a_shard_hides_only_the_ends_of_its_own_problems(monitor_setup: MonitorSetup) -> None:
